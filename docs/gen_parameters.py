@@ -63,7 +63,7 @@ MUSCLES = ("tests/gradients/test_matter.py", "test_activation_as_a_control")
 PUSHED = ("tests/gradients/test_matter.py", "test_forces_as_a_control")
 FEATURES = ("tests/gradients/test_transmissions.py", "test_gradients")
 CONVEX = ("tests/gradients/test_convex.py", "test_gradients")
-OWN = ("tests/gradients/test_own_forces.py", "test_rollouts")
+OWN = ("tests/gradients/test_user_forces.py", "test_rollouts")
 PUFFS = ("tests/gradients/test_smoke.py", "test_gradients_of_rollouts")
 
 # Name in params: unit, the axis its rows go along (none: one for the scene), what it is, and its gradient test.

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = (
-    "own-forces",
+    "user-forces",
     "own-physics",
     "five-minutes",
     "robot-files",

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.solving import newton
-from kinema.contact.solving.mass_scaling import Scaled
-from kinema.contact.solving.pgs import (
+from kinema.contact.complementarity import newton
+from kinema.contact.complementarity.mass_scaling import Scaled
+from kinema.contact.complementarity.pgs import (
     Bounds,
     Gram,
     Rows,
@@ -22,7 +22,7 @@ from kinema.contact.solving.pgs import (
     impulse_sums,
     relax,
 )
-from kinema.contact.solving.pgs_dense import (
+from kinema.contact.complementarity.pgs_dense import (
     Groups,
     Matches,
     dense_gauss_seidel,
@@ -30,7 +30,7 @@ from kinema.contact.solving.pgs_dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
-from kinema.contact.solving.residual import residual
+from kinema.contact.complementarity.residual import residual
 from kinema.kinematics.tree import Branches, Factors
 from kinema.lang import Array, Float, Index, Int, kernel
 from kinema.lang.autograd.rollout import rollout

@@ -11,7 +11,7 @@ import pytest
 
 from kinema.commands import cli
 from kinema.errors import InputError, StorageError
-from kinema.experiments import pool, printed, registry, store
+from kinema.experiments import printed, registry, store, worker_processes
 from kinema.experiments.case import Case, as_json, at_least, at_most
 from kinema.experiments.registry import Experiment
 from kinema.experiments.runner import Outcome, run
@@ -129,7 +129,7 @@ def test_a_case_that_always_loses_its_worker_fails(tmp_path: Path):
     found = run("sums", arguments=arguments(die=str(folder)), workers=2, progress=False)
     assert list(found.failures) == ["seed 1"] and not found.passed and found.summary["cases"] == 3
     text = found.failures["seed 1"].read_text()
-    assert f"{pool.ATTEMPTS} workers were lost" in text and "exit code -9" in text
+    assert f"{worker_processes.ATTEMPTS} workers were lost" in text and "exit code -9" in text
 
 
 @pytest.mark.parametrize("workers", [0, 2])

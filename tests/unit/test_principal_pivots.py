@@ -1,4 +1,4 @@
-"""The path of solutions of `contact.solving.principal_pivots`, as plain Python, on problems that jam."""
+"""The path of solutions of `contact.complementarity.principal_pivots`, as plain Python, on problems that jam."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kinema.contact.solving.active_set import Known, Marks, System
-from kinema.contact.solving.delassus import FRICTION, NORMAL, SINGLE, Listed
-from kinema.contact.solving.principal_pivots import Path, follow_path
+from kinema.contact.complementarity.active_set import Known, Marks, System
+from kinema.contact.complementarity.delassus import FRICTION, NORMAL, SINGLE, Listed
+from kinema.contact.complementarity.principal_pivots import Path, follow_path
 from kinema.verification.convergence import Problem
 
 

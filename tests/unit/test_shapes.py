@@ -14,7 +14,7 @@ import torch
 import kinema as kn
 from kinema.lang.build import compiler
 from kinema.scene.description import Actuator, MassProperties, Pose, Robot, Shape
-from kinema.scene.io.poses_and_inertias import physical_inertia
+from kinema.scene.io.inertia_check import physical_inertia
 from kinema.scene.mass_properties import capsule_between, cylinder_between, mass_properties, quaternion
 from kinema.scene.shapes import golf
 from kinema.scene.shapes.ant import ant

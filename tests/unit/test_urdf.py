@@ -16,7 +16,8 @@ import pytest
 import kinema as kn
 from kinema.errors import InputError, ModelError
 from kinema.scene.description import Joint, Mimic, Pose, Robot
-from kinema.scene.io.poses_and_inertias import composed, matrix, physical_inertia, product, rpy_quaternion
+from kinema.scene.io.inertia_check import physical_inertia
+from kinema.scene.io.poses import composed, matrix, product, rpy_quaternion
 from kinema.scene.io.urdf import read_urdf
 from kinema.scene.io.xml import parse_xml
 

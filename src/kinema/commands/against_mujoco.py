@@ -13,7 +13,7 @@ from kinema.errors import KinemaError, ModelError
 from kinema.model.model import Model, compile
 from kinema.scene.contact import CONVEX, Contact
 from kinema.scene.description import Robot
-from kinema.scene.io.poses_and_inertias import matrix
+from kinema.scene.io.poses import matrix
 from kinema.scene.scene import Scene
 from kinema.simulation.robot_dynamics import forward_kinematics, inverse_dynamics, mass_matrix
 from kinema.simulation.simulate import simulate

@@ -6,8 +6,9 @@ A wrench is in world axes about the origin of the link's tree, like all spatial 
 from __future__ import annotations
 
 from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.complementarity.contact_rows import Sides, tangents
+from kinema.contact.complementarity.loop_closures import Loops
 from kinema.contact.compliant import Ends, LinkLaw, link_force
-from kinema.contact.solving.constraint_rows import Loops, Sides, tangents
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, cross, func, kernel, mat33, vec3
 from kinema.math import Force, Motion

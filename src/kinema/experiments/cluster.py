@@ -10,9 +10,9 @@ from typing import Any
 from kinema.errors import InputError
 from kinema.experiments import worker
 from kinema.experiments.case import Case
-from kinema.experiments.pool import ATTEMPTS
 from kinema.experiments.registry import Experiment
 from kinema.experiments.worker import Answer
+from kinema.experiments.worker_processes import ATTEMPTS
 
 LOCAL = "local"
 PATIENCE = 10.0  # for the answer of a cluster [s]

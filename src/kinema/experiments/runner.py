@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kinema.errors import InputError, KinemaError
-from kinema.experiments import cluster, pool
+from kinema.experiments import cluster, worker_processes
 from kinema.experiments.case import Case, Report, as_json
 from kinema.experiments.progress import Watch
 from kinema.experiments.registry import find, whole
@@ -109,7 +109,7 @@ def run(
     if ray is not None:
         answers = cluster.solve(experiment, left, chosen if workers else None, ray)
     else:
-        answers = pool.solve(experiment, left, min(chosen, len(left)) if chosen else 0)
+        answers = worker_processes.solve(experiment, left, min(chosen, len(left)) if chosen else 0)
     with Watch(name, len(cases), len(solved), progress) as watch:
         for case, found in _closing(answers):
             if found.result is None:

@@ -11,7 +11,7 @@ from kinema.errors import ModelError
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.tree import TreeArrays
 from kinema.scene.description import PlacedRobot, rotation_matrix
-from kinema.scene.io.poses_and_inertias import product
+from kinema.scene.io.poses import product
 
 
 @dataclass(eq=False)

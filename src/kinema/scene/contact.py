@@ -50,7 +50,7 @@ class Contact:
             along these two directions. The solver always solves the problem of the square, and nearly always that of
             the circle: see `Trajectory.residual`. In the law "convex": MuJoCo's elliptic cone; otherwise its pyramid.
         restitution: Default coefficient of restitution of shapes; a pair uses the larger one. Impulses act from the
-            time of impact on, see `kinema.contact.solving.impacts`.
+            time of impact on, see `kinema.contact.complementarity.impacts`.
         limit_restitution: Coefficient of restitution of joint limits.
         threshold: Impact speed at which restitution sets in [m/s, rad/s]: zero up to this speed, the full coefficient
             from twice this speed on, and a linear ramp between.

@@ -8,7 +8,7 @@ import numpy as np
 
 from kinema.errors import InputError
 from kinema.scene.description import CAPSULE, CYLINDER, MassProperties, Pose, Quaternion, Shape, Vector
-from kinema.scene.io.poses_and_inertias import matrix, turned_inertia
+from kinema.scene.io.poses import matrix, turned_inertia
 from kinema.scene.shape_kinds import weigh
 
 

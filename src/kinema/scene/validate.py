@@ -9,7 +9,7 @@ import numpy as np
 
 from kinema.errors import ModelError
 from kinema.scene.description import Actuator, Body, Closure, Drag, Joint, MassProperties, Mesh, Pose, Robot, Shape
-from kinema.scene.io.poses_and_inertias import physical_inertia
+from kinema.scene.io.inertia_check import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.scene.softness import ContactSurface, expect_softness

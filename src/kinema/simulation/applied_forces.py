@@ -21,8 +21,8 @@ from kinema.math import Force
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.arrays import SceneArrays
 from kinema.simulation.links import Links
-from kinema.simulation.own_forces import acts_on_links, push_by_laws
 from kinema.simulation.transmissions import pull_transmissions
+from kinema.simulation.user_forces import acts_on_links, push_by_laws
 
 
 @dataclass

@@ -11,28 +11,23 @@ from typing import Any
 import numpy as np
 
 from kinema.contact.collision.narrow_phase import Touch
-from kinema.contact.solving.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
-from kinema.contact.solving.constraint_rows import (
+from kinema.contact.complementarity.ball_limits import BallLimits, ball_limit_gaps, ball_limit_rows
+from kinema.contact.complementarity.constraint_rows import Law, clear
+from kinema.contact.complementarity.contact_rows import (
     Candidates,
-    Followers,
-    Law,
-    Limits,
-    Loops,
     Sides,
-    clear,
     contact_jacobian,
     contact_jacobian_adjoint,
     contact_velocities,
-    dry_friction_rows,
-    follower_rows,
-    limit_gaps,
-    limit_rows,
-    loop_rows,
     pick_contacts,
 )
-from kinema.contact.solving.pgs import Bounds, Rows, Supports
-from kinema.contact.solving.prescribed_joints import hold_rows
-from kinema.contact.solving.tendon_limits import Stops, stop_rows
+from kinema.contact.complementarity.dry_friction import dry_friction_rows
+from kinema.contact.complementarity.joint_limits import Limits, limit_gaps, limit_rows
+from kinema.contact.complementarity.loop_closures import Loops, loop_rows
+from kinema.contact.complementarity.mimic_joints import Followers, follower_rows
+from kinema.contact.complementarity.pgs import Bounds, Rows, Supports
+from kinema.contact.complementarity.prescribed_joints import hold_rows
+from kinema.contact.complementarity.tendon_limits import Stops, stop_rows
 from kinema.errors import ModelError
 from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref

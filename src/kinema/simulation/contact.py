@@ -13,8 +13,8 @@ from kinema.simulation.forces import FreeMotion, free_motion, free_velocities, i
 from kinema.simulation.impacts import Impacts
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
-from kinema.simulation.own_forces import before_end
 from kinema.simulation.solvers import WholeStep, solve
+from kinema.simulation.user_forces import before_end
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kinema.contact.complementarity.constraint_rows import clear
+from kinema.contact.complementarity.newton import Report
 from kinema.contact.convex.contact_rows import (
     Surfaces,
     soft_contact_jacobian,
@@ -29,8 +31,6 @@ from kinema.contact.convex.newton import (
     unbalanced_forces,
 )
 from kinema.contact.convex.rows import SoftRows, Stiff, Where
-from kinema.contact.solving.constraint_rows import clear
-from kinema.contact.solving.newton import Report
 from kinema.dynamics.joints import damped_matrix
 from kinema.dynamics.rnea_crba import solve
 from kinema.integrate.joints import advance_in_first_axes, rates_of_axes

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.solving.impacts import (
+from kinema.contact.complementarity.impacts import (
     Bounce,
     Held,
     Hittable,
@@ -29,8 +29,8 @@ from kinema.contact.solving.impacts import (
     leave_out_adjoint,
     struck_rows,
 )
-from kinema.contact.solving.newton import Report
-from kinema.contact.solving.pgs import Rows
+from kinema.contact.complementarity.newton import Report
+from kinema.contact.complementarity.pgs import Rows
 from kinema.integrate.joints import Course, advance_along_line, choose_line, falling_rates
 from kinema.integrate.substeps import COPIES
 from kinema.lang import Float, Int

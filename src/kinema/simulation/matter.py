@@ -22,8 +22,8 @@ from kinema.model.matter import MatterArrays
 from kinema.simulation.implicit import ImplicitProgram
 from kinema.simulation.links import Links
 from kinema.simulation.options import StepOptions
-from kinema.simulation.own_forces import later
 from kinema.simulation.particle_laws import Laws, Moment, find_laws
+from kinema.simulation.user_forces import later
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE
 from kinema.simulation.detection import scenery
 from kinema.simulation.force_law import ForceLaw
 from kinema.simulation.links import Links
-from kinema.simulation.own_forces import laws_on_particles
+from kinema.simulation.user_forces import laws_on_particles
 
 WIDE = 2.0  # contact distances searched by the broad phase of implicit steps, as pairs may approach until their end
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kinema.contact.solving.pgs import Gram, gauss_seidel, gram, impulse_sums, relax
-from kinema.contact.solving.pgs_dense import (
+from kinema.contact.complementarity.pgs import Gram, gauss_seidel, gram, impulse_sums, relax
+from kinema.contact.complementarity.pgs_dense import (
     Groups,
     Matches,
     dense_gauss_seidel,
@@ -15,8 +15,8 @@ from kinema.contact.solving.pgs_dense import (
     dense_gauss_seidel_history,
     row_matrix,
 )
-from kinema.contact.solving.pgs_warm_start import recall_impulses
-from kinema.contact.solving.residual import residual
+from kinema.contact.complementarity.pgs_warm_start import recall_impulses
+from kinema.contact.complementarity.residual import residual
 from kinema.dynamics.report import report_contact_impulses, report_impulses
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import Ref

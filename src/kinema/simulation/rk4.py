@@ -11,10 +11,10 @@ from kinema.simulation.detection import detect
 from kinema.simulation.forces import free_motion, inertial_forces
 from kinema.simulation.links import Links, TreeTables
 from kinema.simulation.options import PLAIN, StepOptions
-from kinema.simulation.own_forces import later, time_of_step
 from kinema.simulation.parts import Part
 from kinema.simulation.records import record
 from kinema.simulation.substeps import whole_program
+from kinema.simulation.user_forces import later, time_of_step
 
 
 def rk4_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "rk4") -> Program:

@@ -6,21 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kinema.contact.solving.mass_scaling import (
+from kinema.contact.complementarity.impulses_from_motion import Trust, newton_impulses_again
+from kinema.contact.complementarity.mass_scaling import (
     Scaled,
     scale_rows,
     scale_rows_adjoint,
     velocity_change,
     velocity_change_adjoint,
 )
-from kinema.contact.solving.newton import (
+from kinema.contact.complementarity.newton import (
     Effort,
     Impulses,
     Problem,
     Report,
     newton_impulses,
 )
-from kinema.contact.solving.newton_adjoint import (
+from kinema.contact.complementarity.newton_adjoint import (
     Lists,
     Multipliers,
     Solved,
@@ -30,9 +31,8 @@ from kinema.contact.solving.newton_adjoint import (
     newton_rows_of_jacobian,
     newton_systems,
 )
-from kinema.contact.solving.newton_replay import Trust, newton_impulses_again
-from kinema.integrate.axes_at_start import velocities_in_first_axes
 from kinema.integrate.joints import mean_accelerations
+from kinema.integrate.velocity_axes import velocities_in_first_axes
 from kinema.lang import Float, Int
 from kinema.lang.programs.program import STATE, Ref
 from kinema.scene.contact import NEWTON, PGS

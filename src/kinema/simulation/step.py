@@ -29,9 +29,9 @@ from kinema.simulation.matter import (
     push_on_links,
 )
 from kinema.simulation.options import PLAIN, StepOptions
-from kinema.simulation.own_forces import time_of_step
 from kinema.simulation.records import WITH_ACCELERATION, record
 from kinema.simulation.substeps import whole_program
+from kinema.simulation.user_forces import time_of_step
 
 
 def step_program(model: SceneArrays, options: StepOptions = PLAIN, name: str = "step") -> Program:

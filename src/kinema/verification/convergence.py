@@ -4,8 +4,8 @@ Every robot of `legged` stands, and slides with three speeds in eight headings, 
 small random forces. The checks do not rely on the solver:
 
 - *Residual.* Every step is assembled once more. With A = Y Y^T, b and the bounds as passed to the solver, this module
-  evaluates the conditions of `contact.solving.pgs`: how much an impulse would change if it alone were set to solve its
-  row, relative to the largest impulse of the step. Zero means solved, by any solver.
+  evaluates the conditions of `contact.complementarity.pgs`: how much an impulse would change if it alone were set to
+  solve its row, relative to the largest impulse of the step. Zero means solved, by any solver.
 - *Gradients* of a random combination of the final coordinates to the forces, the initial velocities, masses and
   friction. They are compared with the gradients of Newton's method, and these, along a direction in each of the four
   inputs, with central differences of its rollouts. Where these are inconclusive (the loss of a robot with light links

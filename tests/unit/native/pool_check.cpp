@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "pool.hpp"
+#include "thread_pool.hpp"
 #include "tiny_program.hpp"
 
 void add_one_kernel(const kn_call* c) {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from kinema.contact.collision.narrow_phase import Touch
+from kinema.contact.complementarity.constraint_rows import arm_of, motion_per_dof
+from kinema.contact.complementarity.contact_rows import Sides, tangents
 from kinema.contact.convex.impedance import damping_and_stiffness, impedance, stiffness_of
 from kinema.contact.convex.rows import SoftRows, Stiff, Where, contact_row, speed_of
-from kinema.contact.solving.constraint_rows import Sides, arm_of, motion_per_dof, tangents
 from kinema.kinematics.tree import Tree
 from kinema.lang import (
     Array,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kinema.contact.complementarity.ball_limits import BallLimits, axis_and_angle
+from kinema.contact.complementarity.constraint_rows import UNBOUNDED, one_entry
+from kinema.contact.complementarity.joint_limits import Limits
+from kinema.contact.complementarity.mimic_joints import Followers, followed
 from kinema.contact.convex.impedance import damping_and_stiffness, impedance, stiffness_of
 from kinema.contact.convex.rows import SoftRows, Stiff, Where
-from kinema.contact.solving.ball_limits import BallLimits, axis_and_angle
-from kinema.contact.solving.constraint_rows import UNBOUNDED, Followers, Limits, followed, one_entry
 from kinema.lang import Array, Float, Int, dot, func, kernel, vec3
 from kinema.math import Quat
 

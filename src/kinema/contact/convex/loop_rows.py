@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kinema.contact.complementarity.constraint_rows import arm_of, motion_per_dof
+from kinema.contact.complementarity.loop_closures import Loops
 from kinema.contact.convex.impedance import damping_and_stiffness, impedance, stiffness_of
 from kinema.contact.convex.rows import SoftRows, Stiff, Where
-from kinema.contact.solving.constraint_rows import Loops, arm_of, motion_per_dof
 from kinema.kinematics.joint_types import axes_rate
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, cross, dot, func, kernel, mat33, record, sqrt, static, transpose, vec3

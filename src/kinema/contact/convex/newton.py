@@ -18,6 +18,7 @@ da = H^-1 d left, and the cotangents of everything in `left` are those of ordina
 
 from __future__ import annotations
 
+from kinema.contact.complementarity.newton import Report
 from kinema.contact.convex.cones import SLIDES, Cones, put_curvature, put_force, zone_of
 from kinema.contact.convex.hessian import (
     Profile,
@@ -29,7 +30,6 @@ from kinema.contact.convex.hessian import (
     solve_profile,
 )
 from kinema.contact.convex.rows import SoftRows, Where, contact_row
-from kinema.contact.solving.newton import Report
 from kinema.kinematics.tree import Branches
 from kinema.lang import (
     Array,

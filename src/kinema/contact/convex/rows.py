@@ -6,8 +6,8 @@ pushes with a force between a lower and an upper bound; see `cones` for contacts
 
 from __future__ import annotations
 
+from kinema.contact.complementarity.pgs import Supports
 from kinema.contact.convex.impedance import Impedance
-from kinema.contact.solving.pgs import Supports
 from kinema.lang import Array, Float, Int, func, record, vec2
 
 

@@ -29,7 +29,7 @@ RUNTIME_FLAGS = ["-std=c++20", "-O2", *COMMON, "-pthread"]
 GCC_ONLY = ["-fno-semantic-interposition", "-fschedule-insns", "-fsched-pressure", "-flive-range-shrinkage"]
 RUNTIME_FILES = ("runtime.cpp", "call.cpp", "layout.cpp")
 KERNEL_HEADERS = ("abi.h", "kernel.hpp", "simd.hpp", "simd_math.hpp", "simd_memory.hpp")
-RUNTIME_HEADERS = ("bulk.hpp", "layout.hpp", "plan.hpp", "pool.hpp", "runner.hpp")
+RUNTIME_HEADERS = ("bulk.hpp", "layout.hpp", "plan.hpp", "thread_pool.hpp", "runner.hpp")
 LIBRARY = "kernels.so"
 HEADER = "kernel.hpp"
 NATIVE = "native"

@@ -11,7 +11,7 @@
 #include "bulk.hpp"
 #include "layout.hpp"
 #include "plan.hpp"
-#include "pool.hpp"
+#include "thread_pool.hpp"
 
 namespace kn {
 

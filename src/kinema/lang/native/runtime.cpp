@@ -6,7 +6,7 @@
 
 #include "abi.h"
 #include "plan.hpp"
-#include "pool.hpp"
+#include "thread_pool.hpp"
 #include "runner.hpp"
 
 namespace kn {

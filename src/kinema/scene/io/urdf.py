@@ -17,8 +17,9 @@ from kinema.errors import InputError, ModelError
 from kinema.scene import description
 from kinema.scene.description import Actuator, Body, Joint, MassProperties, Mesh, Mimic, Pose, Robot, Shape, Vector
 from kinema.scene.io.files import Places, short, warn_of
+from kinema.scene.io.inertia_check import physical_inertia
 from kinema.scene.io.meshes import FORMATS, read_mesh, scaled
-from kinema.scene.io.poses_and_inertias import composed, physical_inertia, rpy_quaternion, turned_inertia
+from kinema.scene.io.poses import composed, rpy_quaternion, turned_inertia
 from kinema.scene.io.srdf import read_disabled_collisions
 from kinema.scene.io.urdf_words import RULES, check_words
 from kinema.scene.io.xml import Element, close_to, number_in, read_xml

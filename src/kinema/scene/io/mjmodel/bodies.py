@@ -10,7 +10,7 @@ from kinema.scene import description as kd
 from kinema.scene.io.mjmodel.actuators import actuators_of
 from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled, pose_of, unit_of, vector_of
 from kinema.scene.io.mjmodel.softness import softness_of
-from kinema.scene.io.poses_and_inertias import turned_inertia
+from kinema.scene.io.poses import turned_inertia
 
 LEAST = 1e-15  # MuJoCo's mjMINVAL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled
-from kinema.scene.io.poses_and_inertias import matrix
+from kinema.scene.io.poses import matrix
 from kinema.scene.keyframes import Keyframe
 
 

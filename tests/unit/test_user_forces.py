@@ -340,7 +340,7 @@ REFUSED: dict[str, Refusal] = {
     "plain Python inside": (
         {"law": broken, "bodies": "ball", "params": K},
         KernelError,
-        ("'numpy_sum' is plain Python", "test_own_forces.py", "return k * numpy_sum(x)"),
+        ("'numpy_sum' is plain Python", "test_user_forces.py", "return k * numpy_sum(x)"),
     ),
 }
 

@@ -7,8 +7,8 @@ b as for every limit (see `constraint_rows`).
 
 from __future__ import annotations
 
-from kinema.contact.solving.constraint_rows import FAST, Law, closing_speed
-from kinema.contact.solving.pgs import Supports
+from kinema.contact.complementarity.constraint_rows import FAST, Law, closing_speed
+from kinema.contact.complementarity.pgs import Supports
 from kinema.lang import Array, Float, Int, atan2, dot, func, kernel, record, sqrt, vec3
 from kinema.math import Quat
 

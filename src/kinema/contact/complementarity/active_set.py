@@ -5,9 +5,9 @@ All functions work on the rows that `delassus` lists; x is the impulse of each r
 
 from __future__ import annotations
 
-from kinema.contact.solving.delassus import FRICTION, NORMAL, REST, SINGLE, product, three_products
-from kinema.contact.solving.friction_cone import friction_within
-from kinema.contact.solving.pgs import diagonal_inverse
+from kinema.contact.complementarity.delassus import FRICTION, NORMAL, REST, SINGLE, product, three_products
+from kinema.contact.complementarity.friction_cone import friction_within
+from kinema.contact.complementarity.pgs import diagonal_inverse
 from kinema.lang import (
     Array,
     Float,

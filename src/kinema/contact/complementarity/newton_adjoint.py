@@ -7,7 +7,7 @@ other half for each row. Elsewhere every world has one cotangent, and `newton_im
 
 from __future__ import annotations
 
-from kinema.contact.solving.active_set import (
+from kinema.contact.complementarity.active_set import (
     FREE,
     LOWER,
     UPPER,
@@ -23,7 +23,7 @@ from kinema.contact.solving.active_set import (
     tied,
     turned,
 )
-from kinema.contact.solving.delassus import (
+from kinema.contact.complementarity.delassus import (
     NORMAL,
     SINGLE,
     Listed,
@@ -34,9 +34,9 @@ from kinema.contact.solving.delassus import (
     list_rows,
     row_velocities,
 )
-from kinema.contact.solving.mass_scaling import Scaled, scale_row_adjoint, scale_three_adjoint, velocities_from
-from kinema.contact.solving.newton import Impulses, Problem, add_rows, gather
-from kinema.contact.solving.pgs import Rows, Supports
+from kinema.contact.complementarity.mass_scaling import Scaled, scale_row_adjoint, scale_three_adjoint, velocities_from
+from kinema.contact.complementarity.newton import Impulses, Problem, add_rows, gather
+from kinema.contact.complementarity.pgs import Rows, Supports
 from kinema.kinematics.tree import Factors
 from kinema.lang import Array, Float, Int, everywhere, func, kernel, local, record, select, shared, vec3
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of, largest_impulse
+from kinema.contact.complementarity.pgs import Bounds, Rows, Supports, end_of, largest_impulse
 from kinema.lang import Array, Float, Int, abs, kernel, max, min, sqrt
 
 

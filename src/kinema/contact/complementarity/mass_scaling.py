@@ -5,7 +5,7 @@ A row has entries along the branches of its two links; the corresponding row of 
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Rows, Supports
+from kinema.contact.complementarity.pgs import Rows, Supports
 from kinema.kinematics.tree import Factors
 from kinema.lang import Array, Float, dot, func, kernel, local, record, shared, vec3
 

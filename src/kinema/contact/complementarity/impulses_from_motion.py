@@ -11,11 +11,11 @@ are very light, the step was not solved), Newton's method runs again.
 
 from __future__ import annotations
 
-from kinema.contact.solving.delassus import first_row
-from kinema.contact.solving.friction_cone import friction_within
-from kinema.contact.solving.mass_scaling import Scaled, scale_row, scale_three
-from kinema.contact.solving.newton import Effort, Impulses, Problem, find_impulses
-from kinema.contact.solving.pgs import add_row, row_velocity
+from kinema.contact.complementarity.delassus import first_row
+from kinema.contact.complementarity.friction_cone import friction_within
+from kinema.contact.complementarity.mass_scaling import Scaled, scale_row, scale_three
+from kinema.contact.complementarity.newton import Effort, Impulses, Problem, find_impulses
+from kinema.contact.complementarity.pgs import add_row, row_velocity
 from kinema.kinematics.tree import Factors
 from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max, min, record, select, shared
 

@@ -29,8 +29,8 @@ Restitution sets in gradually: its effective fraction grows from 0 at the thresh
 from __future__ import annotations
 
 from kinema.contact.collision.narrow_phase import Touch
-from kinema.contact.solving.newton import Report
-from kinema.contact.solving.pgs import Rows, Supports, row_velocity
+from kinema.contact.complementarity.newton import Report
+from kinema.contact.complementarity.pgs import Rows, Supports, row_velocity
 from kinema.lang import Array, Float, Int, everywhere, func, kernel, max, record, shared, static
 
 FOREVER = 1e30  # a bound that no impulse reaches

@@ -17,7 +17,7 @@ A row at its lower bound is LOWER, an open contact FIXED; friction at a bound is
 
 from __future__ import annotations
 
-from kinema.contact.solving.active_set import (
+from kinema.contact.complementarity.active_set import (
     FIXED,
     FREE,
     LOWER,
@@ -27,7 +27,7 @@ from kinema.contact.solving.active_set import (
     reduce_island,
     solve_again,
 )
-from kinema.contact.solving.delassus import FRICTION, NORMAL, SINGLE, product
+from kinema.contact.complementarity.delassus import FRICTION, NORMAL, SINGLE, product
 from kinema.lang import Array, Float, Int, everywhere, floor, func, max, record, select, shared, sqrt
 
 NEVER = 1e30

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kinema.dynamics.joints import push_joints
-from kinema.dynamics.own_forces import law_kernel, place_offsets, push_frames, time_after, time_before_end
 from kinema.dynamics.report import Sites, report_sites
+from kinema.dynamics.user_forces import law_kernel, place_offsets, push_frames, time_after, time_before_end
 from kinema.lang import Float, Int, ivec2, mat33, vec3
 from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.programs.program import Builder, Ref

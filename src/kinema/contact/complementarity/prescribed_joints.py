@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Rows, Supports, support_of
+from kinema.contact.complementarity.pgs import Rows, Supports, support_of
 from kinema.lang import Array, Float, Int, kernel, shared
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kinema.contact.solving.constraint_rows import FAST, UNBOUNDED, Law, closing_speed
-from kinema.contact.solving.pgs import Supports
+from kinema.contact.complementarity.constraint_rows import FAST, UNBOUNDED, Law, closing_speed
+from kinema.contact.complementarity.pgs import Supports
 from kinema.lang import Array, Float, Int, kernel, record
 
 

@@ -18,7 +18,7 @@ matrix.
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Bounds, Rows, diagonal_inverse
+from kinema.contact.complementarity.pgs import Bounds, Rows, diagonal_inverse
 from kinema.lang import (
     Array,
     Float,

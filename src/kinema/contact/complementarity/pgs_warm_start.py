@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinema.contact.solving.pgs import Rows
+from kinema.contact.complementarity.pgs import Rows
 from kinema.lang import Array, Float, Int, kernel
 
 

@@ -36,7 +36,7 @@ batch as alone.
 
 from __future__ import annotations
 
-from kinema.contact.solving.active_set import (
+from kinema.contact.complementarity.active_set import (
     FREE,
     Known,
     Marks,
@@ -54,7 +54,7 @@ from kinema.contact.solving.active_set import (
     sweep,
     turned,
 )
-from kinema.contact.solving.delassus import (
+from kinema.contact.complementarity.delassus import (
     NORMAL,
     SINGLE,
     Listed,
@@ -65,14 +65,14 @@ from kinema.contact.solving.delassus import (
     list_rows,
     row_velocities,
 )
-from kinema.contact.solving.mass_scaling import (
+from kinema.contact.complementarity.mass_scaling import (
     Scaled,
     scale_row,
     scale_three,
     velocities_from,
 )
-from kinema.contact.solving.pgs import Bounds, Rows, Supports, end_of
-from kinema.contact.solving.principal_pivots import NONE, Path, follow_path
+from kinema.contact.complementarity.pgs import Bounds, Rows, Supports, end_of
+from kinema.contact.complementarity.principal_pivots import NONE, Path, follow_path
 from kinema.kinematics.tree import Factors
 from kinema.lang import (
     Array,
