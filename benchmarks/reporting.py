@@ -9,10 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 Maker = TypeVar("Maker", bound=Callable[[], Any])
 Targets = Mapping[str, tuple[str, float]]
 """Name of a ratio -> ">=" or "<=", and a limit."""
@@ -58,23 +54,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def show(tables: Tables, console: Console) -> None:
-    """Print tables."""
-    for title, columns, rows in tables:
-        table = Table(*columns, title=title, title_justify="left", show_header=any(columns))
-        for row in rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-
-
-def show_beside_json(tables: Tables) -> None:
-    """Print tables on standard error."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 200
-    show(tables, console)
 
 
 def plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ and Ceres) must agree with the states and gradients of the latter, or the run fa
 problem; it must have the same mass matrix, and its gradient is compared with differences of its own rollout.
 `robots.py` compares third-party robots, from their files, with MuJoCo alone.
 
-    python -m benchmarks.articulated.run --json --quick
+    kinema bench articulated --json --quick
 """
 
 from __future__ import annotations

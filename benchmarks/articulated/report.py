@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks.kernels import report as kernels_report
 from benchmarks.reporting import Tables, as_text, divide, note_rows, plain, ratio_rows, target
-from benchmarks.reporting import show as show_tables
 
 from . import jacobians
 from . import robots as others
@@ -195,23 +191,6 @@ def tables(report: dict[str, Any]) -> Tables:
         ("Notes", note_rows(notes, report["skipped"])),
     ]
     return as_text(made)
-
-
-def show(report: dict[str, Any]) -> None:
-    """Print the tables on standard output: formatted in a terminal, plain lines elsewhere."""
-    console, made = Console(), tables(report)
-    if console.is_terminal:
-        show_tables(made, console)
-        return
-    for title, columns, rows in made:
-        lines = [columns] * any(columns) + rows
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        print(title, *("  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines), "", sep="\n")
-
-
-def write(report: dict[str, Any]) -> None:
-    """Print the report as one JSON object on standard output."""
-    print(json.dumps(report, indent=2, allow_nan=False))
 
 
 def _compare(rows: Sequence[Row], engine: str, mode: str | None, what: str) -> float | None:

@@ -1,8 +1,7 @@
-"""Run the benchmark: `python -m benchmarks.articulated.run [--json] [--quick]` in the project folder."""
+"""The benchmark `kinema bench articulated`."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 import time
@@ -129,17 +128,6 @@ QUICK = Plan(
     robots=others.QUICK,
     jacobians=jacobians.QUICK,
 )
-
-
-def main(json: bool = False, quick: bool = False) -> None:
-    """Measure, and print tables, or one JSON object, on standard output.
-
-    Args:
-        json: Print JSON.
-        quick: Fewer steps, less time: a smoke test, no comparison.
-    """
-    result = measure(quick=quick)
-    (report.write if json else report.show)(result)
 
 
 def measure(quick: bool = False, out: Path = Path("out/articulated")) -> dict[str, Any]:
@@ -346,11 +334,3 @@ def _memory(peers: list[ArticulatedPeer], plan: Plan, sweeps: int) -> list[repor
 def _say(text: str) -> None:
     """Print progress: seconds since the start, and the next task."""
     print(f"[{time.perf_counter() - START:5.0f} s] {text}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Articulated bodies in contact: Kinema beside its peers.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
-    arguments = parser.parse_args()
-    main(json=arguments.json, quick=arguments.quick)

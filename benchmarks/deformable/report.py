@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.kernels import report as kernels_report
-from benchmarks.reporting import Tables, as_text, divide, note_rows, plain, ratio_rows, show_beside_json, target
+from benchmarks.reporting import Tables, as_text, divide, note_rows, plain, ratio_rows, target
 
 from .scene import CLOTH, SOLID
 
@@ -146,11 +146,6 @@ def tables(report: dict[str, Any]) -> Tables:
         ("Notes", note_rows(report["notes"], report["skipped"])),
     ]
     return as_text(made)
-
-
-def show(report: dict[str, Any]) -> None:
-    """Print the tables on standard error."""
-    show_beside_json(tables(report))
 
 
 def _times(rows: Sequence[Row], engine: str, kind: str, threads: int, what: str) -> dict[int, float]:

@@ -1,9 +1,7 @@
-"""Run the benchmark: `python -m benchmarks.deformable.run [--json] [--quick]` in the project folder."""
+"""The benchmark `kinema bench deformable`."""
 
 from __future__ import annotations
 
-import argparse
-import json as json_format
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -54,15 +52,8 @@ FULL = Plan(tuple(scene.BLOCKS), tuple(scene.SHEETS), 4_000_000, (200, 5_000), 6
 QUICK = Plan((100,), (64,), 20_000, (40, 100), 8, 0.2, 0)
 
 
-def main(json: bool = False, quick: bool = False) -> None:
-    """Measure; print tables on standard error, and with `json` one JSON object on standard output."""
-    result = measure(quick=quick)
-    if json:
-        print(json_format.dumps(result, indent=2, allow_nan=False))
-
-
 def measure(quick: bool = False) -> dict[str, object]:
-    """Measure all available engines, print tables on standard error and return the report.
+    """Measure all available engines, and return the report; progress goes to standard error.
 
     Args:
         quick: One block and one cloth, short: a smoke test, no comparison.
@@ -78,7 +69,6 @@ def measure(quick: bool = False) -> dict[str, object]:
             rows = [row for n in plan.tets for row in _measure(scene.solid(n), makers, plan)]
             rows += [row for n in plan.triangles for row in _measure(scene.cloth(n), makers, plan)]
             result = report.build(rows, list(_memory(plan.memory_steps)), skipped, machine)
-            report.show(result)
     finally:
         torch.set_num_threads(threads)
     return result
@@ -149,11 +139,3 @@ def _memory(steps: int) -> Iterator[report.MemoryRow]:
         print(f"memory of {steps} steps of the gear, checkpoint={checkpoint!r}", file=sys.stderr, flush=True)
         peak = memory.measure(steps=steps, checkpoint=checkpoint, memory_budget=budget)
         yield report.MemoryRow(1_152, steps, checkpoint, None if budget is None else budget / 2**20, peak)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Benchmark of deformables: Kinema beside Warp and gradSim's GPU.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
-    arguments = parser.parse_args()
-    main(json=arguments.json, quick=arguments.quick)

@@ -4,7 +4,7 @@ Every technology is a module `peer_*.py` with a class `Peer` that follows the pr
 peers compute the same law (see `scene.py`) in float32 on one world; `reference.py` is the float64
 reference, and each row of the report holds the error against it.
 
-    python -m benchmarks.kernels.run --json --quick
+    kinema bench kernels --json --quick
 """
 
 from __future__ import annotations

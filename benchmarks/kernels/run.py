@@ -1,8 +1,7 @@
-"""Run the kernel benchmark: `python -m benchmarks.kernels.run [--json] [--quick]` in the project folder."""
+"""The benchmark `kinema bench kernels`."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Iterator
@@ -47,11 +46,10 @@ FULL = Plan(sizes=(100, 1_000, 10_000, 30_000), budget=10.0, steps=1000)
 QUICK = Plan(sizes=(100, 10_000), budget=1.5, steps=100)
 
 
-def main(json: bool = False, quick: bool = False) -> dict[str, object]:
-    """Measure all available peers, print tables on standard error and return the report.
+def measure(quick: bool = False) -> dict[str, object]:
+    """Measure all available peers and return the report; progress goes to standard error.
 
     Args:
-        json: Print the report as one JSON object on standard output.
         quick: Fewer sizes, less time, a shorter rollout: a smoke test, no comparison.
     """
     plan = QUICK if quick else FULL
@@ -62,9 +60,6 @@ def main(json: bool = False, quick: bool = False) -> dict[str, object]:
         result = report.build(rows, skipped, machine)
         result["simd_factor"] = factor.measure(plan.budget)
         result["startup"] = startup.measure(1 if quick else 3)
-        report.show(result, rows)
-    if json:
-        report.write(result)
     return result
 
 
@@ -124,11 +119,3 @@ def _exact_rollout(block: scene.Scene, steps: int) -> dict[str, np.ndarray]:
     exact.prepare(block)
     exact.rollout(steps)
     return exact.results().gradients
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Kernel benchmark: Kinema beside its peers.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
-    arguments = parser.parse_args()
-    main(json=arguments.json, quick=arguments.quick)

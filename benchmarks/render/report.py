@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.kernels import report as kernels_report
-from benchmarks.reporting import Tables, as_text, note_rows, plain, ratio_rows, show_beside_json, target
+from benchmarks.reporting import Tables, as_text, note_rows, plain, ratio_rows, target
 
 from .scene import BATCH
 
@@ -145,8 +145,3 @@ def tables(report: dict[str, Any]) -> Tables:
         ("Notes", note_rows(report["notes"], report["skipped"])),
     ]
     return as_text(made)
-
-
-def show(report: dict[str, Any]) -> None:
-    """Print the tables on standard error."""
-    show_beside_json(tables(report))

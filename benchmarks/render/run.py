@@ -1,9 +1,7 @@
-"""Run the benchmark: `python -m benchmarks.render.run [--json] [--quick]` in the project folder."""
+"""The benchmark `kinema bench render`."""
 
 from __future__ import annotations
 
-import argparse
-import json as json_format
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -52,15 +50,8 @@ QUICK = Plan((324,), (64,), (1, 2), 0.2, False)
 BLOCK = 5e-3  # seconds that a renderer runs before the next: as in an optimisation loop, it has the caches to itself
 
 
-def main(json: bool = False, quick: bool = False) -> None:
-    """Measure; print tables on standard error, and with `json` one JSON object on standard output."""
-    result = measure(quick=quick)
-    if json:
-        print(json_format.dumps(result, indent=2, allow_nan=False))
-
-
 def measure(quick: bool = False) -> dict[str, object]:
-    """Measure all available renderers, print tables on standard error and return the report.
+    """Measure all available renderers, and return the report; progress goes to standard error.
 
     Args:
         quick: One small sphere, short: a smoke test, no comparison.
@@ -77,7 +68,6 @@ def measure(quick: bool = False) -> dict[str, object]:
             rows = [row for case in cases for row in _measure(case, makers, plan)]
             films = [report.Film(mode, memory.FRAMES, *memory.FILM, memory.measure(mode)) for mode in _modes(plan)]
             result = report.build(rows, films, skipped, machine)
-            report.show(result)
     finally:
         torch.set_num_threads(threads)
     return result
@@ -136,11 +126,3 @@ def _native_seconds(peers: list[RenderPeer], budget: float) -> list[tuple[float 
                 inside, outside = zip(best[i], peer.native_seconds(), strict=True)
                 best[i] = min(inside), min(outside)
     return best
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Benchmark of rendering, beside DEODR, Mitsuba and plain torch.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    parser.add_argument("--quick", action="store_true", help="a short run, as a smoke test")
-    arguments = parser.parse_args()
-    main(json=arguments.json, quick=arguments.quick)

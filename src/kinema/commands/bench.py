@@ -25,55 +25,18 @@ def project_folder() -> Path:
     )
 
 
-def run_kernels(*, quick: bool = False) -> dict[str, Any]:
-    """Time the shipped kernels side by side with their peers; progress goes to standard error.
+def run(name: str, *, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
+    """Measure side by side with other engines; progress goes to standard error.
 
     Args:
-        quick: Fewer sizes and repetitions.
-
-    Returns:
-        A dictionary with `rows`, `ratios` and the machine.
-    """
-    return _module("benchmarks.kernels.run").main(json=False, quick=quick)
-
-
-def run_articulated(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
-    """Time quadrupeds on the ground side by side with other engines; progress goes to standard error.
-
-    Args:
-        quick: Fewer steps and repetitions.
+        name: A folder of `benchmarks/`.
+        quick: Fewer sizes and repetitions, as a smoke test.
 
     Returns:
         A dictionary with `rows`, `ratios` and more, and the same as printable tables.
     """
-    result = _module("benchmarks.articulated.run").measure(quick=quick)
-    return result, _module("benchmarks.articulated.report").tables(result)
-
-
-def run_deformable(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
-    """Time soft blocks on the ground and cloth on a ball side by side with Warp; progress goes to standard error.
-
-    Args:
-        quick: One small block and one small cloth.
-
-    Returns:
-        A dictionary with `rows`, `ratios` and more, and the same as printable tables.
-    """
-    result = _module("benchmarks.deformable.run").measure(quick=quick)
-    return result, _module("benchmarks.deformable.report").tables(result)
-
-
-def run_render(*, quick: bool = False) -> tuple[dict[str, Any], list[Table]]:
-    """Time rendering of spheres and its gradients side by side with other renderers; progress goes to standard error.
-
-    Args:
-        quick: One small sphere.
-
-    Returns:
-        A dictionary with `rows`, `ratios` and more, and the same as printable tables.
-    """
-    result = _module("benchmarks.render.run").measure(quick=quick)
-    return result, _module("benchmarks.render.report").tables(result)
+    result = _module(f"benchmarks.{name}.run").measure(quick=quick)
+    return result, _module(f"benchmarks.{name}.report").tables(result)
 
 
 def _module(name: str) -> Any:

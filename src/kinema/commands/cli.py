@@ -6,6 +6,7 @@ import json as json_format
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,72 +77,22 @@ def kernels_show(
     return 0
 
 
-def bench_kernels(json: bool = False, quick: bool = False) -> int:
-    """Time the shipped kernels side by side with their peers.
+def bench(
+    what: Annotated[Literal["kernels", "articulated", "deformable", "render"], tyro.conf.Positional],
+    json: bool = False,
+    quick: bool = False,
+) -> int:
+    """Measure Kinema side by side with other engines.
 
     Args:
+        what: Kernels; quadrupeds and other robots on the ground; soft blocks on the ground and cloth on a ball; or
+            images of spheres.
         json: Print one JSON object on standard output.
         quick: Fewer sizes and repetitions, as a smoke test.
     """
     from kinema.commands import bench
 
-    result = bench.run_kernels(quick=quick)
-    if json:
-        print(json_format.dumps(result))
-        return 0
-    columns = list(result["rows"][0])
-    _print_table("kernels", columns, [[_number(row.get(column)) for column in columns] for row in result["rows"]])
-    ratios = [(name, _number(value)) for name, value in result["ratios"].items()]
-    _print_table("ratios (a_vs_b: time of b / time of a)", ("", ""), ratios)
-    return 0
-
-
-def bench_articulated(json: bool = False, quick: bool = False) -> int:
-    """Time quadrupeds on the ground, forward and backward, side by side with other engines.
-
-    Args:
-        json: Print one JSON object on standard output.
-        quick: Fewer steps and repetitions, as a smoke test.
-    """
-    from kinema.commands import bench
-
-    result, tables = bench.run_articulated(quick=quick)
-    if json:
-        print(json_format.dumps(result))
-        return 0
-    for title, columns, rows in tables:
-        _print_table(title, columns, rows)
-    return 0
-
-
-def bench_deformable(json: bool = False, quick: bool = False) -> int:
-    """Time soft blocks on the ground and cloth on a ball, forward and backward, side by side with Warp.
-
-    Args:
-        json: Print one JSON object on standard output.
-        quick: Fewer sizes and repetitions, as a smoke test.
-    """
-    from kinema.commands import bench
-
-    result, tables = bench.run_deformable(quick=quick)
-    if json:
-        print(json_format.dumps(result))
-        return 0
-    for title, columns, rows in tables:
-        _print_table(title, columns, rows)
-    return 0
-
-
-def bench_render(json: bool = False, quick: bool = False) -> int:
-    """Time rendering of spheres, forward and backward, side by side with other renderers.
-
-    Args:
-        json: Print one JSON object on standard output.
-        quick: One small sphere, as a smoke test.
-    """
-    from kinema.commands import bench
-
-    result, tables = bench.run_render(quick=quick)
+    result, tables = bench.run(what, quick=quick)
     if json:
         print(json_format.dumps(result))
         return 0
@@ -236,24 +187,11 @@ def check(
     return 1 if found.refused else 0
 
 
-def run(
-    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
-    list: bool = False,
-    quick: bool = False,
-    full: bool = False,
-    set: tuple[str, ...] = (),
-    seeds: int | None = None,
-    first_seed: int | None = None,
-    workers: int | None = None,
-    ray: str | None = None,
-    resume: bool = False,
-    json: bool = False,
-    out: Path | None = None,
-) -> int:
-    """Run an experiment: a table or figure of a paper, in processes or on Ray. The exit code is 1 if a claim fails.
+@dataclass(frozen=True)
+class RunArguments:
+    """Options of `kinema run`.
 
-    Args:
-        name: Name of the experiment, see `kinema run --list`.
+    Attributes:
         list: List the experiments.
         quick: A short run with few cases, as a test.
         full: The whole experiment, the default.
@@ -266,9 +204,36 @@ def run(
         json: Print one JSON object on standard output.
         out: Folder of results; out/NAME by default.
     """
+
+    list: bool = False
+    quick: bool = False
+    full: bool = False
+    set: tuple[str, ...] = ()
+    seeds: int | None = None
+    first_seed: int | None = None
+    workers: int | None = None
+    ray: str | None = None
+    resume: bool = False
+    json: bool = False
+    out: Path | None = None
+
+
+AS_PUBLISHED = RunArguments()
+
+
+def run(
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None,
+    given: Annotated[RunArguments, tyro.conf.arg(name="")] = AS_PUBLISHED,
+) -> int:
+    """Run an experiment: a table or figure of a paper, in processes or on Ray. The exit code is 1 if a claim fails.
+
+    Args:
+        name: Name of the experiment, see `kinema run --list`.
+        given: Options.
+    """
     from kinema.experiments import printed, registry, runner
 
-    if list:
+    if given.list:
         if name is not None:
             raise InputError("--list takes no name", got=name, fix="kinema run --list")
         _print_table(
@@ -277,19 +242,19 @@ def run(
         return 0
     if name is None:
         raise InputError("an experiment needs a name", fix="kinema run NAME; kinema run --list shows the names")
-    if quick and full:
+    if given.quick and given.full:
         raise InputError("--quick and --full exclude each other", fix="leave one out; --full is the default")
     found = runner.run(
         name,
-        quick=quick,
-        arguments=set,
-        seeds=registry.find(name).range_of_seeds(seeds, first_seed, quick),
-        workers=workers,
-        ray=ray,
-        resume=resume,
-        out=out,
+        quick=given.quick,
+        arguments=given.set,
+        seeds=registry.find(name).range_of_seeds(given.seeds, given.first_seed, given.quick),
+        workers=given.workers,
+        ray=given.ray,
+        resume=given.resume,
+        out=given.out,
     )
-    if json:
+    if given.json:
         print(json_format.dumps(found.summary))
         return 0 if found.passed else 1
     for title, columns, rows in printed.tables(found):
@@ -306,19 +271,13 @@ COMMANDS: dict[str, Any] = {
     "doctor": doctor,
     "kernels": {"list": kernels_list, "show": kernels_show},
     "cache": {"info": cache_info, "clear": cache_clear},
-    "bench": {
-        "kernels": bench_kernels,
-        "articulated": bench_articulated,
-        "deformable": bench_deformable,
-        "render": bench_render,
-    },
+    "bench": bench,
     "verify": verify,
 }
 
 _GROUP_HELP = {
     "kernels": "List kernels, or print the C++ emitted for one.",
     "cache": "Show or clear the folder of compiled kernels.",
-    "bench": "Measure.",
 }
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import kinema as kn
-from kinema.commands.bench import project_folder, run_articulated
+from kinema.commands import bench
 from kinema.errors import KinemaError
 from kinema.experiments.case import Case, Report, Results, Table, at_least, at_most
 from kinema.experiments.peaks import measure_apart, rise
@@ -256,10 +256,10 @@ def _best(calls: Sequence[Callable[[], Any]], seconds: float) -> list[float]:
 def _peers(_: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of `kinema bench articulated`, if this is a clone of the project."""
     try:
-        project_folder()
+        bench.project_folder()
     except KinemaError as error:
         return {"tables": [], "claims": [], "notes": [f"other engines were not measured: {error.what}"]}
-    found, tables = run_articulated()
+    found, tables = bench.run("articulated")
     claims = []
     wanted = (("PyTorch", 500.0), ("CppAD", 10.0), ("JAX", 10.0))
     for name, limit in wanted:
