@@ -78,15 +78,15 @@ def kernels_show(
 
 
 def bench(
-    what: Annotated[Literal["kernels", "articulated", "deformable", "render"], tyro.conf.Positional],
+    what: Annotated[Literal["kernels", "articulated", "robots", "deformable", "render"], tyro.conf.Positional],
     json: bool = False,
     quick: bool = False,
 ) -> int:
     """Measure Kinema side by side with other engines.
 
     Args:
-        what: Kernels; quadrupeds and other robots on the ground; soft blocks on the ground and cloth on a ball; or
-            images of spheres.
+        what: Kernels; quadrupeds and other robots on the ground; robots from files, hands, piles and chains; soft
+            blocks on the ground and cloth on a ball; or images of spheres.
         json: Print one JSON object on standard output.
         quick: Fewer sizes and repetitions, as a smoke test.
     """

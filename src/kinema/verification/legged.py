@@ -255,7 +255,7 @@ def _of_pybullet() -> Iterator[Source]:
 
 def _pybullet_robot(folder: Path, file: Path, legs: tuple[float, ...]) -> Robot:
     if file.suffix == ".urdf":
-        return _sprung(_cleaned(file, folder), legs, {})
+        return sprung(_cleaned(file, folder), legs, {})
     return _floating(read_mjcf(file))
 
 
@@ -274,10 +274,10 @@ def _of_examples() -> Iterator[Source]:
 
 
 def _example_robot(file: Path, package: Path, poses: Path | None) -> Robot:
-    return _sprung(_on_balls(_cleaned(file, package)), (), _first_pose(poses) if poses else {})
+    return sprung(_on_balls(_cleaned(file, package)), (), first_pose(poses) if poses else {})
 
 
-def _first_pose(file: Path) -> dict[str, float]:
+def first_pose(file: Path) -> dict[str, float]:
     """Positions of the joints with one degree of freedom in the first pose of an SRDF file, by name [rad, m]."""
     state = ElementTree.parse(file).getroot().find("group_state")
     joints = [] if state is None else state.findall("joint")
@@ -333,7 +333,7 @@ def _cleaned(file: Path, package: Path) -> Robot:
         return read_urdf(path, floating=True, repair=True, meshes="skip", **roots)  # type: ignore[arg-type]
 
 
-def _sprung(robot: Robot, legs: tuple[float, ...], pose: dict[str, float]) -> Robot:
+def sprung(robot: Robot, legs: tuple[float, ...], pose: dict[str, float]) -> Robot:
     """The robot with springs and dampers whose rest pose is the initial one.
 
     Args:
