@@ -130,6 +130,8 @@ OF_MJCF = {
         FEATURES,
     ),
     "actuator_bias": ("of the actuator", "actuators", "its force without control, likewise", FEATURES),
+    "activation_times": ("s, -", "actuators with an activation", "time constants; smoothing of muscles", FEATURES),
+    "muscle": ("N, -", "muscles", "force, both ends of the range, lmin, lmax, vmax, fpmax, fvmax", FEATURES),
     "tendon_stiffness": ("N/m", "tendons", "of the tendon's spring", FEATURES),
     "tendon_damping": ("N s/m", "tendons", "its damping", FEATURES),
     "gravcomp": ("-", "bodies", "compensated part of the weight", FEATURES),
@@ -159,6 +161,7 @@ OF_STATE = {
     "xd": ("m/s", "particles, 3", "velocities of particles", MATTER),
     "impulses": ("N s", "rows", "of the previous step, with a warm start", STARTED),
     "time": ("s", "", "where a law of force reads it", OWN),
+    "act": ("of the actuator", "actuators with an activation", "activations", FEATURES),
 }
 
 # Part of kn.Control, likewise.
@@ -237,8 +240,10 @@ def robot_of_mjcf() -> kn.Model:
     ]
     cord = kn.Tendon("cord", (("shoulder", 1.0), ("elbow", 1.0)), stiffness=1.0, damping=0.1)
     motor = kn.Actuator("motor", "", "general", tendon="cord", force=1.0, least_force=-2.0)
+    slow, curve = kn.Activation("muscle", (0.01, 0.04, 0.0)), kn.Muscle(20.0, (-1.0, 1.0))
+    muscle = kn.Actuator("muscle", "shoulder", "general", activation=slow, muscle=curve)
     loop = kn.Closure("loop", "connect", "link0", "link2")
-    robot = kn.Robot("robot", tuple(bodies), (motor,), (loop,), tendons=(cord,))
+    robot = kn.Robot("robot", tuple(bodies), (motor, muscle), (loop,), tendons=(cord,))
     scene = kn.Scene(contact=kn.Contact(law="convex"))
     scene.add_ground()
     scene.add_robot(robot)

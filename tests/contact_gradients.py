@@ -27,6 +27,7 @@ class Case:
     record: Sequence[str] = ("impulse",)
     dt: float = 1e-3
     impulses: Tensor | None = None
+    act: Tensor | None = None
     fine: Sequence[str] = ()  # moved by a tenth of h: curves bend within that
 
 
@@ -56,19 +57,22 @@ def check_gradients(case: Case, steps: int, tolerance: float, h: float, seed: in
         leaves["u"] = case.u.expand(steps, -1) + 0.1 * normal(steps, len(case.u))
     if case.impulses is not None:
         leaves["impulses"] = case.impulses
+    if case.act is not None:
+        leaves["act"] = case.act
     if case.wrench_on:
         leaves["wrench"] = 0.1 * normal(steps, 6)
-    weights = normal(model.nq + model.nv)
+    weights = normal(model.nq + model.nv + (0 if case.act is None else len(case.act)))
 
     def path_of(given: dict[str, Tensor]) -> kn.Trajectory:
-        state = kn.State(given["q"], given["v"], impulses=given.get("impulses"))
+        state = kn.State(given["q"], given["v"], impulses=given.get("impulses"), act=given.get("act"))
         wrenches = {case.wrench_on: given["wrench"]} if case.wrench_on else {}
         control = kn.Control(u=given.get("u"), tau=given["tau"], wrenches=wrenches)
         params = {n: given[n] for n in case.names}
         return kn.simulate(model, state, control, steps=steps, dt=case.dt, params=params, record=case.record)
 
     def loss_of(path: kn.Trajectory) -> Tensor:
-        return (torch.cat([path.end.q, path.end.v]) * weights).sum()
+        ends = [path.end.q, path.end.v] if case.act is None else [path.end.q, path.end.v, path.end.act]
+        return (torch.cat(ends) * weights).sum()
 
     leaves = {n: t.detach().requires_grad_() for n, t in leaves.items()}
     path = path_of(leaves)

@@ -71,6 +71,26 @@ FEATURES: dict[str, dict[str, str]] = {
         "actuator": '<general name="jet" site="tip" gear="1 2 3 0.1 0.2 0.3" gainprm="2" biastype="affine" '
         'biasprm="0.4 0 -0.3"/>'
     },
+    "integrated velocity": {
+        "actuator": '<intvelocity name="winder" joint="elbow" kp="6" kv="0.3" actrange="-0.5 0.4"/>'
+    },
+    "filter": {
+        "actuator": '<general name="slow" joint="shoulder" dyntype="filter" dynprm="0.03" gainprm="7" '
+        'biastype="affine" biasprm="0.2 -1 -0.3" ctrlrange="-1 1"/>'
+    },
+    "exact filter": {
+        "actuator": '<position name="smooth" joint="slide" kp="8" kv=".5" timeconst="0.04" forcerange="-20 30"/>'
+    },
+    "early filter": {
+        "actuator": '<general name="early" joint="slide" dyntype="filter" dynprm="0.03" actearly="true" '
+        'gaintype="affine" gainprm="5 .2 .3"/>'
+    },
+    "muscle": {"actuator": '<muscle name="biceps" joint="elbow" lengthrange="-2 2" force="30" ctrlrange="0 1"/>'},
+    "muscle of a tendon": {
+        "tendon": PULLED.format("sinew", ""),
+        "actuator": '<muscle name="triceps" tendon="sinew" gear="0.4" lengthrange="-1 1.2" scale="50" tausmooth="0.3" '
+        'timeconst="0.02 0.05" range="0.6 1.3" forcerange="-40 0"/>',
+    },
 }
 """What each adds to the robot's parts, with forces that act at every moment."""
 

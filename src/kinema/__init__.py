@@ -50,6 +50,7 @@ _API = {
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
     "kinema.scene.tendons": ("Tendon",),
     "kinema.scene.keyframes": ("Keyframe",),
+    "kinema.scene.activation": ("Activation", "Muscle"),
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
     "kinema.scene.scene": ("Scene",),
     "kinema.scene.contact": ("Contact",),
@@ -183,6 +184,8 @@ if TYPE_CHECKING:
     from kinema.rendering.surface import Material as Material
     from kinema.rendering.surface import Surface as Surface
     from kinema.scene import shapes as shapes
+    from kinema.scene.activation import Activation as Activation
+    from kinema.scene.activation import Muscle as Muscle
     from kinema.scene.contact import Contact as Contact
     from kinema.scene.description import Actuator as Actuator
     from kinema.scene.description import Body as Body

@@ -737,11 +737,35 @@ REFUSED = {
         model('<tendon><fixed name="t" stiffness="-1"><joint joint="j" coef="1"/></fixed></tendon>'),
         "stiffness of tendon 't' is negative",
     ),
-    "muscle": (
-        model(ACTUATORS.format('<muscle name="m" joint="j" lengthrange="0 1"/>')),
-        r"'m' is not.*dynamics \(muscle",
+    "two muscles in one": (
+        model(
+            ACTUATORS.format(
+                '<general name="m" joint="j" lengthrange="0 1" gaintype="muscle" biastype="muscle" '
+                'gainprm="0.5 1 9 1 .5 1.6 1.5 1.3 1.2" biasprm="0.6 1 9 1 .5 1.6 1.5 1.3 1.2"/>'
+            )
+        ),
+        r"'m' is not supported: gain and bias are different muscles",
     ),
-    "filter": (model(ACTUATORS.format('<position name="m" joint="j" timeconst="1"/>')), r"'m'.*dynamics \(filterexact"),
+    "muscle without passive half": (
+        model(ACTUATORS.format('<muscle name="m" joint="j" lengthrange="0 1" lmax=".9"/>')),
+        "lmin<1<lmax required",
+    ),
+    "muscle as bias": (
+        model(
+            ACTUATORS.format(
+                '<general name="m" joint="j" lengthrange="0 1" biastype="muscle" biasprm=".6 1 9 1 .5 2 1.5 1.3 1.2"/>'
+            )
+        ),
+        r"'m' is not supported: its gain is of type fixed, its bias of type muscle",
+    ),
+    "user dynamics": (
+        model(ACTUATORS.format('<general name="m" joint="j" dyntype="user" actdim="2"/>')),
+        r"'m' is not supported: it has dynamics \(user",
+    ),
+    "delay": (
+        model(ACTUATORS.format('<motor name="m" joint="j" delay="0.01" nsample="5"/>')),
+        "'m' is not supported: it has a delay",
+    ),
     "ball actuator": (
         model(ACTUATORS.format('<motor name="m" joint="j" gear="1 0 0"/>'), joint='<joint name="j" type="ball"/>'),
         "'m' is not supported: it drives a ball joint",
@@ -784,7 +808,8 @@ IGNORED = [
     "ball spring",
     "tendon with friction",
     "actuator of a tendon that is left out",
-    "muscle",
+    "two muscles in one",
+    "delay",
 ]
 
 

@@ -8,6 +8,7 @@ from tests.contact_gradients import Case, Counts, check_gradients
 from tests.mjcf_features import FEATURES, with_features
 
 import kinema as kn
+from kinema.simulation import linearise
 
 pytest.importorskip("mujoco")
 pytestmark = pytest.mark.filterwarnings("ignore::kinema.LeftOutWarning")
@@ -38,9 +39,11 @@ def case_of(names: list[str], seed: int) -> tuple[Case, list[str]]:
         "tendon_damping": arrays.elastic,
     }
     used |= dict.fromkeys(("actuator_gain", "actuator_bias", "gear", "force", "least_force"), len(arrays.actuator))
+    used |= {"muscle": len(arrays.muscle), "activation_times": len(model.activations)}
     more = [n for n in model.parameter_names if n.startswith(("gravcomp", "fluid_")) or used.get(n)]
     u = 0.3 * torch.randn(len(model.actuators), generator=random, dtype=torch.float64)
-    case = Case(model, q, v, [*PARAMETERS, *more], u=u if len(u) else None, dt=4e-3)
+    act = 0.2 + 0.2 * torch.rand(len(model.activations), generator=random, dtype=torch.float64)
+    case = Case(model, q, v, [*PARAMETERS, *more], u=u if len(u) else None, dt=4e-3, act=act if len(act) else None)
     return case, more
 
 
@@ -52,9 +55,11 @@ def test_gradients(name: str):
         case, more = case_of([*FEATURES] if name == "all" else [name], seed)
         check_gradients(case, 20, 2e-6, 1e-6, seed, counts)
     assert counts.pressing > 100 and counts.switches < counts.cases / 3
+    if name == "medium":
+        assert {"fluid_density", "fluid_viscosity"} <= {*more}
     if name == "all":
         assert {"u", "gravcomp", "tendon_stiffness", "tendon_damping", "gear", "actuator_gain"} <= counts.seen
-        assert {"actuator_bias", "place", "fluid_viscosity"} <= counts.seen, counts.seen
+        assert {"actuator_bias", "place", "fluid_viscosity", "act"} <= counts.seen, counts.seen
 
 
 def test_worlds_have_the_bits_of_one():
@@ -95,3 +100,70 @@ def test_files_keep_them(tmp_path):
         for m in (case.model, again)
     ]
     assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("law", ["mlcp", "convex"])
+def test_jacobians_of_a_step_have_activations(law: str, monkeypatch):
+    """A and B by rows of one reverse sweep, beside those of copies of a world; the rows of `act` are not trivial."""
+    scene = kn.Scene(contact=kn.Contact(law=law))
+    scene.add_robot(kn.read_mjcf(with_features(["filter", "muscle", "integrated velocity"])), "robot")
+    model = kn.compile(scene)
+    state = model.initial_state(act=[0.2, 0.3, 0.1], v=[0.3] * model.nv)
+    u = torch.tensor([0.4, 0.7, -0.5], dtype=torch.float64)
+    found = kn.linearise(model, state, u, dt=2e-3)
+    monkeypatch.setattr(linearise, "linear_step_of", lambda *args: None)
+    expected = kn.linearise(model, state, u, dt=2e-3)
+    assert found.A.shape == (2 * model.nv + 3, 2 * model.nv + 3)
+    torch.testing.assert_close(found.A, expected.A, atol=1e-13, rtol=1e-11)
+    torch.testing.assert_close(found.B, expected.B, atol=1e-13, rtol=1e-11)
+    assert (found.B[-3:].abs().amax(1) > 1e-4).all() and (found.A[: 2 * model.nv, -3:].abs().amax(0) > 1e-6).all()
+
+
+def test_a_stiff_muscle_is_stable():
+    """A muscle of 1 kN against a spring on a finger of 20 g at steps of 5 ms, where explicit steps would explode."""
+    mass = kn.MassProperties(0.02, (0.03, 0.0, 0.0), (1e-5, 0.0, 0.0, 1e-5, 0.0, 1e-5))
+    knuckle = kn.Joint("knuckle", "revolute", axis=(0.0, 1.0, 0.0), stiffness=20.0)
+    body = kn.Body("finger", joints=(knuckle,), mass=mass)
+    curve, state = kn.Muscle(1000.0, (-0.02, 0.02)), kn.Activation("muscle", (0.01, 0.04, 0.0))
+    pull = kn.Actuator("flexor", "knuckle", "general", gear=0.01, activation=state, muscle=curve)
+    scene = kn.Scene()
+    scene.add_robot(kn.Robot("hand", (body,), (pull,)))
+    model = kn.compile(scene)
+    path = kn.simulate(model, u=[0.8], steps=400, dt=5e-3)
+    assert float(path.v.abs().max()) < 500 and float(path.v[-50:].abs().max()) < 1e-2
+    torch.testing.assert_close(path.end.act, torch.tensor([0.8], dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_activations_are_named_and_checked():
+    with pytest.raises(kn.InputError, match="actuator with an activation"):
+        model = kn.compile(_arm(kn.Actuator("motor", "hinge")))
+        kn.simulate(model, kn.State(act=[0.0]), steps=1, dt=1e-3)
+    slow = kn.Actuator("slow", "hinge", "general", activation=kn.Activation("filter", (0.1, 0.0, 0.0)))
+    with pytest.raises(kn.InputError, match="1 actuators with an activation"):
+        kn.simulate(kn.compile(_arm(slow)), steps=1, dt=1e-3, integrator="rk4")
+    for bad in (
+        kn.Activation("fast"),
+        kn.Activation("filter", (-1.0, 0.0, 0.0)),
+        kn.Activation("filter", (float("nan"), 0.0, 0.0)),
+        kn.Activation("integrator", lower=1.0, upper=0.0),
+    ):
+        with pytest.raises(kn.ModelError, match="activation of actuator"):
+            kn.compile(_arm(kn.Actuator("slow", "hinge", "general", activation=bad)))
+    for worse in (
+        kn.Muscle(-1.0, (0.0, 1.0)),
+        kn.Muscle(1.0, (1.0, 1.0)),
+        kn.Muscle(1.0, (0.0, 1.0), lmin=1.2),
+        kn.Muscle(1.0, (0.0, 1.0), range=(1.0, 0.5)),
+    ):
+        with pytest.raises(kn.ModelError, match="of muscle"):
+            kn.compile(_arm(kn.Actuator("slow", "hinge", "general", muscle=worse)))
+    with pytest.raises(kn.ModelError, match="kind='general'"):
+        kn.compile(_arm(kn.Actuator("slow", "hinge", "position", activation=kn.Activation("filter"))))
+
+
+def _arm(actuator: kn.Actuator) -> kn.Scene:
+    mass = kn.MassProperties(1.0, (0.1, 0.0, 0.0), (1e-2, 0.0, 0.0, 1e-2, 0.0, 1e-2))
+    body = kn.Body("arm", joints=(kn.Joint("hinge", "revolute"),), mass=mass)
+    scene = kn.Scene()
+    scene.add_robot(kn.Robot("robot", (body,), (actuator,)))
+    return scene

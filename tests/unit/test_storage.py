@@ -216,7 +216,7 @@ def test_the_file_is_one_of_safetensors(tmp_path: Path):
     header = json.loads(data[8 : 8 + length])
     texts = header.pop("__metadata__")
     assert length % 8 == 0 and all(isinstance(text, str) for text in texts.values())
-    assert texts["format"] == "kinema" and texts["version"] == "6"
+    assert texts["format"] == "kinema" and texts["version"] == "7"
     end = 0
     for name, width in (("x", 8), ("i", 8), ("flag", 1)):
         begin, stop = header[name]["data_offsets"]
@@ -302,7 +302,7 @@ def deep(header: dict[str, Any], _: bytearray) -> None:
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], bytearray], Any], str]] = {
-    "newer": (texts(version="7"), "version"),
+    "newer": (texts(version="8"), "version"),
     "older": (texts(version="5"), "version"),
     "of others": (texts(format="pt"), "not saved by Kinema"),
     "numbers among texts": (texts(version=1), "header"),

@@ -351,9 +351,12 @@ def _leader(joint: Joint) -> str:
 
 
 def _gains(actuator: Actuator) -> str:
+    state = "" if actuator.activation is None else f", {actuator.activation.kind}"
+    if actuator.muscle is not None:
+        return f"gear {actuator.gear:g}, muscle of {actuator.muscle.force:g} N{state}"
     if actuator.kind == GENERAL:
         shown = (" ".join(f"{x:g}" for x in numbers) for numbers in (actuator.gain, actuator.bias))
-        return f"gear {actuator.gear:g}, gain {next(shown)}, bias {next(shown)}"
+        return f"gear {actuator.gear:g}, gain {next(shown)}, bias {next(shown)}{state}"
     names = {"torque": ("gear",), "position": ("kp", "kd"), "velocity": ("kd",)}.get(actuator.kind, ())
     return ", ".join(f"{name} {getattr(actuator, name):g}" for name in names)
 

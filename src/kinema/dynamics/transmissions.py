@@ -264,7 +264,7 @@ def drive_transmissions(
 
     With the gear g, l = g * length and l' = g * rate, the force is (gain . (1, l, l')) u + bias . (1, l, l') within its
     bounds, and g times as much along the transmission. It is implicit as in `actuators.actuate`, with the same fading
-    beyond the bounds.
+    beyond the bounds. `control` are activations for actuators that have one.
     """
     for i in range(len(actuators.number)):
         a, k = actuators.number[i], actuators.transmission[i]
@@ -279,6 +279,54 @@ def drive_transmissions(
         held = clamp(force, least, most)
         pull[k] += g * held
         stiff[k] += -dt * g * g * (by_rate + dt * by_length) * clamp(1.0 - beyond, 0.0, 1.0)
+
+
+@kernel
+def damping_gains(elastic: Elastic, gain: Array[Float]):
+    """Add the derivatives by rates of the forces of dampers along tendons."""
+    for i in range(len(elastic.stiffness)):
+        gain[i] += -elastic.damping[i]
+
+
+@kernel
+def velocity_gains(
+    actuators: GeneralActuators,
+    gear: Array[Float],
+    most_force: Array[Float],
+    control: Array[Float],
+    length: Array[Float],
+    speed: Array[Float],
+    gain: Array[Float],
+):
+    """Add the derivatives by rates of the forces of actuators along transmissions; zero at bounds."""
+    for i in range(len(actuators.number)):
+        a, k = actuators.number[i], actuators.transmission[i]
+        g, u = gear[a], max(min(control[a], actuators.upper[i]), actuators.lower[i])
+        state = vec3(1.0, g * length[k], g * speed[k])
+        force = dot(actuators.gain[i], state) * u + dot(actuators.bias[i], state)
+        by_rate = actuators.gain[i].z * u + actuators.bias[i].z
+        gain[k] += g * g * by_rate if force > actuators.least_force[i] and force < most_force[a] else 0.0
+
+
+@kernel
+def damp_along_transmissions(
+    branches: Branches,
+    transmissions: Transmissions,
+    moment: Array[Float],
+    gain: Array[Float],
+    dt: Float,
+    M: Array[Float],
+):
+    """Subtract dt J^T gain J from a mass matrix along the branches; entries between branches have no place there."""
+    for k in range(len(gain)):
+        for e in range(transmissions.begin[k], transmissions.begin[k + 1]):
+            d = transmissions.dof[e]
+            row, depth = branches.row[d], branches.depth[d]
+            for f in range(transmissions.begin[k], transmissions.begin[k + 1]):
+                other = transmissions.dof[f]
+                above = branches.depth[other]
+                if above <= depth and branches.above[row + above] == other:
+                    M[row + above] += -dt * gain[k] * moment[e] * moment[f]
 
 
 @kernel

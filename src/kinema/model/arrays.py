@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kinema.model.activations import ActivationArrays, find_activations
 from kinema.model.actuators import ActuatorArrays, find_actuators
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays, add_hulls, find_candidates, find_shapes
 from kinema.model.constraints import ConstraintArrays, find_constraints
@@ -45,6 +46,7 @@ class SceneArrays:
         candidates: Contact candidates.
         constraints: Mimic joints, dry friction, limits and loops.
         actuators: Actuators.
+        activations: States of actuators.
         sites: Frames on bodies whose motion can be recorded.
         matter: Soft matter.
         visuals: Rendered shapes.
@@ -62,6 +64,7 @@ class SceneArrays:
     candidates: CandidateArrays
     constraints: ConstraintArrays
     actuators: ActuatorArrays
+    activations: ActivationArrays
     sites: SiteArrays
     matter: MatterArrays
     visuals: VisualArrays
@@ -134,6 +137,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     if matter.touching.any():
         add_hulls(shapes, found)
     sites, actuators = find_sites(tree, placed), find_actuators(tree, placed)
+    activations = find_activations(actuators, placed)
     constraints = find_constraints(tree, placed)
     soft = None
     if scene.contact.convex:
@@ -149,11 +153,12 @@ def find_arrays(scene: Scene) -> SceneArrays:
         candidates,
         constraints,
         actuators,
+        activations,
         sites,
         matter,
         find_visuals(tree, placed, scene.ground, shapes),
         find_forces(tree, sites, matter, scene.forces),
         find_transmissions(tree, sites, placed),
-        find_keyframes(tree, actuators, placed),
+        find_keyframes(tree, actuators, activations, placed),
         soft,
     )

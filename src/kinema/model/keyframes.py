@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.model.activations import ActivationArrays
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.tree import TreeArrays
 from kinema.scene.description import PlacedRobot, rotation_matrix
@@ -20,19 +21,22 @@ class KeyframeArrays:
 
     Attributes:
         names: "robot/keyframe".
-        q, v, u: Shapes (n, nq), (n, nv), (n, actuators).
+        q, v, u, act: Shapes (n, nq), (n, nv), (n, actuators), (n, activations).
     """
 
     names: list[str] = field(default_factory=list)
     q: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     v: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     u: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    act: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __len__(self) -> int:
         return len(self.names)
 
 
-def find_keyframes(tree: TreeArrays, actuators: ActuatorArrays, placed: Sequence[PlacedRobot]) -> KeyframeArrays:
+def find_keyframes(
+    tree: TreeArrays, actuators: ActuatorArrays, activations: ActivationArrays, placed: Sequence[PlacedRobot]
+) -> KeyframeArrays:
     """The keyframes of all robots.
 
     Raises:
@@ -44,7 +48,7 @@ def find_keyframes(tree: TreeArrays, actuators: ActuatorArrays, placed: Sequence
         if names.count(name) > 1:
             raise ModelError(f"two keyframes are called {name!r}", fix="names must be unique within a robot")
     q, v = np.tile(tree.q, (len(found), 1)), np.zeros((len(found), tree.nv))
-    u = np.zeros((len(found), len(actuators)))
+    u, act = np.zeros((len(found), len(actuators))), np.zeros((len(found), len(activations)))
     for row, (one, keyframe) in enumerate(found):
         owner = f"keyframe {names[row]!r}"
         for out, given, starts, sizes in (
@@ -61,16 +65,25 @@ def find_keyframes(tree: TreeArrays, actuators: ActuatorArrays, placed: Sequence
                     values = _placed(one, values)
                 out[row, int(starts[i]) : int(starts[i]) + len(values)] = values
         for name, control in keyframe.u:
-            if f"{one.name}/{name}" not in actuators.names:
-                raise ModelError(f"{owner} names actuator {name!r}, which does not exist")
-            u[row, actuators.names.index(f"{one.name}/{name}")] = control
-    return KeyframeArrays(names, q, v, u)
+            u[row, _actuator(actuators, f"{one.name}/{name}", owner)] = control
+        for name, activation in keyframe.act:
+            place = int(activations.row[_actuator(actuators, f"{one.name}/{name}", owner)])
+            if place < 0:
+                raise ModelError(f"{owner} has an activation of actuator {name!r}, which has none")
+            act[row, place] = activation
+    return KeyframeArrays(names, q, v, u, act)
 
 
 def _joint(tree: TreeArrays, name: str, owner: str) -> int:
     if name not in tree.joints:
         raise ModelError(f"{owner} names joint {name!r}, which does not move")
     return tree.joints.index(name)
+
+
+def _actuator(actuators: ActuatorArrays, name: str, owner: str) -> int:
+    if name not in actuators.names:
+        raise ModelError(f"{owner} names actuator {name!r}, which does not exist")
+    return actuators.names.index(name)
 
 
 def _placed(one: PlacedRobot, values: np.ndarray) -> np.ndarray:

@@ -66,6 +66,9 @@ class Model(SceneArrays):
         general = [self.actuators.names[i] for i in transmissions.actuator]
         for name, key in (("actuator_gain", "gain"), ("actuator_bias", "bias"), ("least_force", "least_force")):
             self._add(name, getattr(transmissions, key), general)
+        self._add("muscle", transmissions.curve, [self.actuators.names[i] for i in transmissions.muscle])
+        activated = [self.actuators.names[i] for i in self.activations.actuators]
+        self._add("activation_times", self.activations.times, activated)
         for name in ("lower", "upper"):
             self._add(name, limits[name], self.constraints.limit_names)
         self._add("dry_friction", self.constraints.rubbing["friction"], self.constraints.rubbing_names)
@@ -105,7 +108,8 @@ class Model(SceneArrays):
     def initial_state(self, **tensors: Any) -> State:
         """The initial state: joints at zero, free bodies and particles as placed.
 
-        Velocities are zero, except initial velocities of soft matter; warm start impulses and the time are zero.
+        Velocities are zero, except initial velocities of soft matter; warm start impulses, activations and the time
+        are zero.
 
         Args:
             tensors: Tensors to replace, as in `State.replace`: `model.initial_state(q=q)`.
@@ -117,6 +121,8 @@ class Model(SceneArrays):
             placed |= {n: torch.tensor(a, dtype=self.dtype) for n, a in (("x", self.matter.x), ("xd", self.matter.v))}
         if self.kept_impulses:
             placed["impulses"] = self.zeros(sum(self.kept_impulses.values()))
+        if len(self.activations):
+            placed["act"] = self.zeros(len(self.activations))
         if self.reads_time:
             placed["time"] = self.zeros()
         return State(**placed).replace(**{n: as_part(n, given, self.dtype) for n, given in tensors.items()})
@@ -132,7 +138,8 @@ class Model(SceneArrays):
         """
         row = self._keyframe_row(name)
         q, v = (torch.tensor(a[row], dtype=self.dtype) for a in (self.keyframes.q, self.keyframes.v))
-        return self.initial_state(q=q, v=v)
+        act = {} if not len(self.activations) else {"act": torch.tensor(self.keyframes.act[row], dtype=self.dtype)}
+        return self.initial_state(q=q, v=v, **act)
 
     def keyframe_controls(self, name: str) -> Tensor:
         """The controls u of a keyframe, shape (actuators,); zero for actuators of other robots. Names as `keyframe`."""
@@ -205,7 +212,9 @@ class Model(SceneArrays):
                 - Per joint: "robot/joint/offset", ".../axis", ".../armature", ".../damping", ".../stiffness",
                   ".../rest", ".../lower", ".../upper", ".../dry_friction".
                 - Per actuator: "robot/actuator/gear", ".../kp", ".../kd", ".../force"; of the kind "general" also
-                  ".../actuator_gain", ".../actuator_bias" (three numbers each), ".../least_force".
+                  ".../actuator_gain", ".../actuator_bias" (three numbers each), ".../least_force"; with an activation
+                  ".../activation_times" (three numbers); of muscles ".../muscle" (force, both ends of the range, lmin,
+                  lmax, vmax, fpmax, fvmax).
                 - Per tendon: "robot/tendon/tendon_stiffness", ".../tendon_damping".
                 - Per body, if a body of the model has it: ".../gravcomp"; of bodies with drag ".../fluid_density",
                   ".../fluid_viscosity".

@@ -28,7 +28,7 @@ RANGES = dict.fromkeys(
     (
         *("armature", "damping", "stiffness", "dry_friction", "kp", "kd", "force", "size", "friction"),
         *("tendon_stiffness", "tendon_damping", "fluid_density", "fluid_viscosity"),
-        *("torsional", "rolling"),
+        *("torsional", "rolling", "activation_times", "muscle"),
         *(f"contact/{name}" for name in ("cfm", "k_e", "k_d", "k_f", "impratio")),
         *(f"skin_{name}" for name in ("radius", "k_e", "k_d", "k_f", "friction", "thickness")),
     ),

@@ -15,7 +15,7 @@ from kinema.errors import InputError
 
 NUMBERS = frozenset((list, np.ndarray, float, int, np.float64))
 """Types converted to tensors."""
-AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1, "time": 0}
+AXES = {"q": 1, "v": 1, "x": 2, "xd": 2, "impulses": 1, "time": 0, "act": 1}
 """Number of axes behind the batch dimensions."""
 
 
@@ -24,8 +24,8 @@ class State:
     """State of a model: its independent coordinates and velocities, without derived values.
 
     Tensors that a model does not have are None: q and v without joints, x and xd without soft matter, impulses without
-    a warm start, time without a force that reads it. A tensor that the model has but the state leaves None takes its
-    initial value (see `Model.initial_state`) when a rollout starts.
+    a warm start, time without a force that reads it, act without actuators that have an activation. A tensor that the
+    model has but the state leaves None takes its initial value (see `Model.initial_state`) when a rollout starts.
 
     Lists, numbers and numpy arrays become tensors in double precision; `model.initial_state(x=array)` converts them to
     the model's precision.
@@ -40,6 +40,7 @@ class State:
         xd: Velocities of particles [m/s], shape (*batch, particles, 3).
         impulses: Warm start impulses of the last step, with `Contact(warm_start=True)` [N s], shape (*batch, count).
         time: Time [s], shape (*batch,), where a force of `Scene.add_force` reads it. Steps advance it.
+        act: Activations of actuators that have one (filters, integrators, muscles), in their order, shape (*batch, n).
 
     Gradients:
         Pass through every method except `detach`.
@@ -51,6 +52,7 @@ class State:
     xd: Tensor = None  # type: ignore[assignment]
     impulses: Tensor = None  # type: ignore[assignment]
     time: Tensor = None  # type: ignore[assignment]
+    act: Tensor = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         if NUMBERS.isdisjoint(map(type, self.__dict__.values())):

@@ -42,10 +42,15 @@ class TransmissionArrays:
         path_start: First place of each point in `path_entry`, and the number of all.
         path_entry: For each degree of freedom that moves a point, from the root on, the entry of the transmission.
         stiffness, damping, least_rest, most_rest: Of the tendons.
-        actuator: Indices of the general actuators among all.
+        actuator: Indices of the general actuators among all, without muscles.
         driven: Transmission of each.
         gain, bias: Shape (n, 3).
         least_force: Lower bound of the force [N m, N].
+        muscle: Indices of the muscles among all actuators.
+        pulled: Transmission of each muscle.
+        curve: Numbers of `dynamics.muscles.Curve`, shape (m, 8).
+        lengths: The shortest and the longest length [m, rad], shape (m, 2).
+        least_pull: Lower bound of the force of muscles [N m, N].
     """
 
     tendon_names: list[str] = field(default_factory=list)
@@ -72,6 +77,11 @@ class TransmissionArrays:
     gain: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     bias: np.ndarray = field(default_factory=lambda: np.zeros((0, 3)))
     least_force: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    muscle: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    pulled: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
+    curve: np.ndarray = field(default_factory=lambda: np.zeros((0, 8)))
+    lengths: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+    least_pull: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.begin) - 1
@@ -80,6 +90,11 @@ class TransmissionArrays:
     def elastic(self) -> bool:
         """Whether a tendon has a spring or a damper."""
         return bool(self.stiffness.any() or self.damping.any())
+
+    @property
+    def acting(self) -> bool:
+        """Whether forces act along transmissions."""
+        return self.elastic or len(self.actuator) > 0 or len(self.muscle) > 0
 
     def entries(self, transmission: int) -> slice:
         """The entries of a transmission."""
@@ -201,14 +216,16 @@ class _Builder:
     def arrays(self) -> TransmissionArrays:
         flat = [entry for entries in self.entries for entry in entries]
         tendons = list(self.tendons.values())
-        actuators = [one for _, _, one in self.general]
+        general = [one for one in self.general if one[2].muscle is None]
+        muscles = [one for one in self.general if one[2].muscle is not None]
+        actuators = [one for _, _, one in general]
         begin = np.cumsum([0, *map(len, self.entries)])
         points: list[list[int]] = []
         for k, sites in self.paths.items():
             place = {dof: int(begin[k]) + e for e, (dof, _, _) in enumerate(self.entries[k])}
             links = (int(self.sites.link[site]) for site in sites)
             points += [[place[dof] for dof in path_of_link(self.tree, link)] for link in links]
-        least = [-one.force if one.least_force is None else one.least_force for one in actuators]
+        curves = [one.muscle for _, _, one in muscles if one.muscle is not None]
         return TransmissionArrays(
             tendon_names=list(self.tendons),
             begin=_ints(begin),
@@ -229,12 +246,22 @@ class _Builder:
             damping=_reals(one.damping for one in tendons),
             least_rest=_reals(one.rest[0] for one in tendons),
             most_rest=_reals(one.rest[1] for one in tendons),
-            actuator=_ints(number for number, _, _ in self.general),
-            driven=_ints(transmission for _, transmission, _ in self.general),
+            actuator=_ints(number for number, _, _ in general),
+            driven=_ints(transmission for _, transmission, _ in general),
             gain=_reals(one.gain for one in actuators).reshape(-1, 3),
             bias=_reals(one.bias for one in actuators).reshape(-1, 3),
-            least_force=np.clip(_reals(least), -UNBOUNDED, UNBOUNDED),
+            least_force=_least_forces(general),
+            muscle=_ints(number for number, _, _ in muscles),
+            pulled=_ints(transmission for _, transmission, _ in muscles),
+            curve=_reals((m.force, *m.range, m.lmin, m.lmax, m.vmax, m.fpmax, m.fvmax) for m in curves).reshape(-1, 8),
+            lengths=_reals(m.lengths for m in curves).reshape(-1, 2),
+            least_pull=_least_forces(muscles),
         )
+
+
+def _least_forces(found: list[tuple[int, int, Actuator]]) -> np.ndarray:
+    least = [-one.force if one.least_force is None else one.least_force for _, _, one in found]
+    return np.clip(_reals(least), -UNBOUNDED, UNBOUNDED)
 
 
 def _ints(values: object) -> np.ndarray:

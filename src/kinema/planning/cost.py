@@ -143,6 +143,7 @@ def moved_by(model: Model, states: State, z: Tensor) -> State:
     """States displaced by tangents, shape (*batch, n); the batches broadcast."""
     parts: dict[str, Tensor] = {}
     sizes = {"q": model.nv, "v": model.nv, "x": 3 * len(model.matter), "xd": 3 * len(model.matter)}
+    sizes["act"] = len(model.activations)
     names = tuple(n for n in states.tensors if n in sizes)
     for name, part in zip(names, z.split([sizes[n] for n in names], -1), strict=True):
         old = states.tensors[name]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.scene.activation import Activation, Muscle
 from kinema.scene.keyframes import Keyframe
 from kinema.scene.softness import ContactPair, ContactSurface, FileOptions, Softness
 from kinema.scene.tendons import Tendon
@@ -292,6 +293,8 @@ class Actuator:
         tendon: Name of the tendon it pulls, of the kind "general".
         site: Name of the site it acts at, of the kind "general".
         wrench: Moment [N m] and force [N] at the site for a unit of force along l, in the axes of the site.
+        activation: Of the kind "general": a state that follows the control and takes its place in the force.
+        muscle: Of the kind "general": the force is that of a muscle, without gain and bias.
     """
 
     name: str
@@ -310,6 +313,8 @@ class Actuator:
     tendon: str = ""
     site: str = ""
     wrench: tuple[float, ...] = ()
+    activation: Activation | None = None
+    muscle: Muscle | None = None
 
 
 @dataclass(frozen=True)

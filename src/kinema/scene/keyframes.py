@@ -14,9 +14,11 @@ class Keyframe:
         q: Coordinates by joint, see `State.q`; of a free joint in the frame of the robot.
         v: Velocities by joint, see `State.v`.
         u: Controls by actuator.
+        act: Activations by actuator.
     """
 
     name: str
     q: tuple[tuple[str, tuple[float, ...]], ...] = ()
     v: tuple[tuple[str, tuple[float, ...]], ...] = ()
     u: tuple[tuple[str, float], ...] = ()
+    act: tuple[tuple[str, float], ...] = ()

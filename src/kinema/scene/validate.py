@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.scene.activation import KINDS as ACTIVATIONS
+from kinema.scene.activation import Activation, Muscle
 from kinema.scene.description import Actuator, Body, Closure, Drag, Joint, MassProperties, Mesh, Pose, Robot, Shape
 from kinema.scene.io.inertia_check import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
@@ -154,6 +156,9 @@ def _check_actuator(name: str, actuator: Actuator) -> None:
         got, expected = ", ".join(map(repr, targets)) or "nothing", "one of joint, tendon and site"
         raise ModelError(f"actuator {name!r} does not drive one thing", got=got, expected=expected)
     if actuator.kind != GENERAL:
+        if actuator.activation is not None or actuator.muscle is not None:
+            what = f"actuator {name!r} has an activation or a muscle"
+            raise ModelError(what, got=actuator.kind, expected=f"kind={GENERAL!r}")
         if not actuator.joint:
             expected = f"kind={GENERAL!r}, with gain and bias"
             raise ModelError(f"actuator {name!r} drives a tendon or a site", got=actuator.kind, expected=expected)
@@ -163,8 +168,37 @@ def _check_actuator(name: str, actuator: Actuator) -> None:
     _check_finite(f"the offset of actuator {name!r}", (actuator.offset,), 1)
     if actuator.site:
         _check_finite(f"the wrench of actuator {name!r}", actuator.wrench, 6)
+    if actuator.activation is not None:
+        _check_activation(name, actuator.activation)
+    if actuator.muscle is not None:
+        _check_muscle(name, actuator.muscle)
     if actuator.least_force is not None:
         _check_range(f"the bounds of the force of actuator {name!r}", actuator.least_force, actuator.force)
+
+
+def _check_activation(name: str, given: Activation) -> None:
+    if not isinstance(given, Activation) or given.kind not in ACTIVATIONS:
+        got, expected = getattr(given, "kind", repr(given)), ", ".join(ACTIVATIONS)
+        raise ModelError(f"the activation of actuator {name!r} is of unknown kind", got=got, expected=expected)
+    _check_finite(f"the times of the activation of actuator {name!r}", given.times, 3)
+    for time in given.times:
+        _check_not_negative(f"a time of the activation of actuator {name!r}", time)
+    _check_range(f"the bounds of the activation of actuator {name!r}", given.lower, given.upper)
+
+
+def _check_muscle(name: str, given: Muscle) -> None:
+    if not isinstance(given, Muscle):
+        raise ModelError(f"the muscle of actuator {name!r} is not a Muscle", got=repr(given))
+    for word in ("force", "lmin", "lmax", "vmax", "fpmax", "fvmax"):
+        _check_not_negative(f"{word} of muscle {name!r}", getattr(given, word))
+    for word in ("lengths", "range"):
+        _check_finite(f"{word} of muscle {name!r}", getattr(given, word), 2)
+        if not getattr(given, word)[0] < getattr(given, word)[1]:
+            expected = "the smaller number first"
+            raise ModelError(f"{word} of muscle {name!r} are not usable", got=getattr(given, word), expected=expected)
+    if not given.lmin < 1 < given.lmax:
+        got = (given.lmin, given.lmax)
+        raise ModelError(f"the lengths of muscle {name!r} are not usable", got=got, expected="lmin < 1 < lmax")
 
 
 def _check_tendon(name: str, tendon: Tendon) -> None:

@@ -20,8 +20,9 @@ from kinema.lang.programs.program import Builder, Ref
 from kinema.math import Force
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.arrays import SceneArrays
+from kinema.simulation.activations import signals
 from kinema.simulation.links import Links
-from kinema.simulation.transmissions import pull_transmissions
+from kinema.simulation.transmissions import Pulls, pull_transmissions
 from kinema.simulation.user_forces import acts_on_links, push_by_laws
 
 
@@ -38,6 +39,7 @@ class AppliedForces:
         own: Wrench of user force laws on every link.
         passive: Wrench of gravity compensation and drag on every link.
         driven: The table of actuators, and their controls.
+        pulls: What acts along transmissions.
     """
 
     force: Ref
@@ -48,6 +50,7 @@ class AppliedForces:
     own: Ref | None = None
     passive: Ref | None = None
     driven: tuple[Any, Ref] | None = None
+    pulls: Pulls | None = None
 
 
 def apply_forces(
@@ -75,7 +78,7 @@ def apply_forces(
     p, tree, actuators = links.program, model.tree, model.actuators
     soft = not model.contact.hard and len(model.candidates) > 0
     own = acts_on_links(model)
-    pulled = model.transmissions.elastic or len(model.transmissions.actuator) > 0
+    pulled = model.transmissions.acting
     light = bool(tree.gravcomp.any() or len(tree.dragged))
     if not (len(actuators) or pulled or light or loaded or own or soft) and felt is None:
         return AppliedForces(zero, zero)
@@ -86,7 +89,8 @@ def apply_forces(
     if len(actuators.on_joints):
         _actuate(links, actuators, given, dt, found)
     if pulled:
-        pull_transmissions(links, model, given, dt, found.force, found.resist)
+        scaled = {**given, "control": signals(links, model, given["control"])} if given else given
+        found.pulls = pull_transmissions(links, model, scaled, dt, found.force, found.resist)
     if light:
         found.passive = _passive_wrenches(links)
         p.call(push_joints, links.tree, links.S, found.passive, found.force)

@@ -43,6 +43,7 @@ from kinema.simulation.constraints import Constraints, Contacts, RowSet, followe
 from kinema.simulation.contact import Ended
 from kinema.simulation.forces import NetForce
 from kinema.simulation.links import Links
+from kinema.simulation.transmissions import damp_by_transmissions
 from kinema.simulation.tree_dynamics import factors_of, mass_matrix
 
 PRECISION = {8: 1e-14, 4: 1e-6}  # by itemsize: relative error of accelerations, see `SoftEffort`
@@ -256,6 +257,8 @@ def soft_step(
     resist = resist or p.constant("no_resistance", Float, [0.0] * nv)
     M_end, a_end = p.scratch("M_end", Float, len(tree.above)), p.scratch("a_end", Float, nv)
     p.call(damped_matrix, links.branches, M, net.damping, resist, dt, M_end)
+    if servos and net.applied.pulls is not None:
+        damp_by_transmissions(links, net.applied.pulls, dt, M_end)
     p.call(solve, factors_of(links, M_end), total, p.scratch("y_a_end", Float, nv), a_end)
     v_end, mean = (p.scratch(n, Float, nv) for n in ("v_end", "mean_a"))
     p.call(advance_in_first_axes, links.v, a_end, rate, dt, v_end, mean)

@@ -106,6 +106,10 @@ def _worst(model: Model, states: Mapping[str, np.ndarray], step: int) -> str:
         k = int(speeds.argmax())
         own = k - int(np.flatnonzero(matter.owner == matter.owner[k])[0])
         found += [(float(speeds[k]), f"particle {own} of {matter.names[matter.owner[k]]!r}")] * bool(broken[k])
+    if len(model.activations):
+        names = [model.actuators.names[i] for i in model.activations.actuators]
+        broken = ~np.isfinite(states["act"][step + 1])
+        found += [(0.0, f"the activation of {name!r}") for name, bad in zip(names, broken, strict=True) if bad]
     if not found:
         return "impulses of contacts"
     speed, name = max(found, key=lambda one: one[0])

@@ -40,7 +40,7 @@ class _Jacobian:
         self, p: Program, model: SceneArrays, motion: KernelCall | None, acting: tuple[str, ...], width: int
     ) -> None:
         self.program, self.nv, self.motion, self.width = p, model.tree.nv, motion, width
-        self.others = [Ref(p.buffers[n]) for n in ("x", "xd", *model.kept_impulses) if n in p.buffers]
+        self.others = [Ref(p.buffers[n]) for n in ("x", "xd", "act", *model.kept_impulses) if n in p.buffers]
         self.rows = 2 * self.nv + sum(map(_numbers, self.others))
         joints = [Ref(p.buffers[n]) for n in ("q", "v")] if self.nv else []
         controls = [Ref(p.buffers[n]) for n in acting]

@@ -68,6 +68,7 @@ class TreeTables:
         self.armature = p.parameter("armature", Float, arrays.nv)
         self.gravity = p.parameter("gravity", vec3)
         self._places: Ref | None = None
+        self.signals: Ref | None = None  # added on first use, see `simulation.activations`
 
     @cached_property
     def branches(self) -> Branches:

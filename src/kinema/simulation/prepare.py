@@ -42,6 +42,7 @@ LACKS = {
     "x": ("particles", LEAVE),
     "xd": ("particles", LEAVE),
     "impulses": ("warm start", f"{LEAVE}, or Contact(solver='pgs', warm_start=True), and a contact, a limit or a loop"),
+    "act": ("actuator with an activation", LEAVE),
     "time": ("force that reads the time", f"{LEAVE}, or an argument `time` of a law of Scene.add_force"),
 }
 """By tensor of a state: what the model lacks, and the fix."""
@@ -245,7 +246,9 @@ def _state_shapes(model: Model) -> dict[str, tuple[int, ...]]:
     if found is None:
         particles, impulses = (len(model.matter), 3), sum(model.kept_impulses.values())
         shapes: dict[str, tuple[int, ...]] = {"q": (model.nq,), "v": (model.nv,), "x": particles, "xd": particles}
-        shapes |= {"impulses": (impulses,)} | ({"time": ()} if model.reads_time else {})
+        shapes |= {"impulses": (impulses,), "act": (len(model.activations),)} | (
+            {"time": ()} if model.reads_time else {}
+        )
         found = _SHAPES[model] = {n: shape for n, shape in shapes.items() if 0 not in shape}
     return found
 

@@ -79,6 +79,7 @@ def _refuse_constraints(model: SceneArrays) -> None:
         "mimic joints": len(fixed.follower_names),
         "closed loops": len(fixed.loop_names),
         "prescribed joints": len(model.prescribed),
+        "actuators with an activation": len(model.activations),
         "particles of soft matter": len(model.matter),
     }
     if any(found.values()):

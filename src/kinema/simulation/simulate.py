@@ -27,7 +27,7 @@ from kinema.simulation.prepare import (
 )
 from kinema.simulation.trajectory import Given, Recorded, Trajectory
 
-COORDINATES = ("q", "v", "x", "xd")
+COORDINATES = ("q", "v", "x", "xd", "act")
 
 
 def simulate(
@@ -123,7 +123,7 @@ def simulate(
     step, run, times, given = _run(model, state, Control.of(u), request)
     path = Trajectory(
         _end(step, run, times),
-        State(*map(run.trajectory.get, COORDINATES), None, times) if whole else None,  # type: ignore[arg-type]
+        _state(run.trajectory, time=times) if whole else None,
         run.status,
         time_of(dt),
         run.outputs["residual"].squeeze(-1) if "residual" in step.checked else None,
@@ -232,7 +232,12 @@ def _end(step: Step, run: Rollout, times: Tensor | None) -> State:
     """The last state."""
     now = None if times is None else times[..., -1]
     impulses = torch.cat([run.final[n] for n in step.impulses], -1) if step.impulses else None
-    return State(*map(run.final.get, COORDINATES), impulses, now)  # type: ignore[arg-type]
+    return _state(run.final, impulses=impulses, time=now)
+
+
+def _state(found: Mapping[str, Tensor], **others: Tensor | None) -> State:
+    """A state of the coordinates among these tensors, and others."""
+    return State(**{n: found.get(n) for n in COORDINATES}, **others)  # type: ignore[arg-type]
 
 
 Groups = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]

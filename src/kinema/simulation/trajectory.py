@@ -59,8 +59,8 @@ class Recorded(dict[str, Tensor]):
 class Trajectory:
     """States over time.
 
-    `path.q`, `path.v`, `path.x` and `path.xd` are the tensors of all states, with the axis of time after the batch;
-    `path.state(k)` is one of them, `path["dog/trunk"]` the motion of a body or of soft matter.
+    `path.q`, `path.v`, `path.x`, `path.xd` and `path.act` are the tensors of all states, with the axis of time after
+    the batch; `path.state(k)` is one of them, `path["dog/trunk"]` the motion of a body or of soft matter.
 
     Attributes:
         end: The last state; cheaper to differentiate than all states.
@@ -114,6 +114,11 @@ class Trajectory:
     def xd(self) -> Tensor:
         """Velocities of particles over time [m/s], shape (*batch, steps + 1, particles, 3)."""
         return self._over_time("xd")
+
+    @property
+    def act(self) -> Tensor:
+        """Activations of actuators over time, shape (*batch, steps + 1, n)."""
+        return self._over_time("act")
 
     @property
     def steps(self) -> int:
@@ -174,7 +179,7 @@ class Trajectory:
     def _over_time(self, name: str) -> Tensor:
         tensor: Tensor | None = getattr(self._whole(), name)
         if tensor is None:
-            what = "no joints" if name in ("q", "v") else "no soft matter"
+            what = "no joints" if name in ("q", "v") else "no activations" if name == "act" else "no soft matter"
             raise InputError(f"the model has {what}", got=f"path.{name}")
         return tensor
 

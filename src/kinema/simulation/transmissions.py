@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kinema.dynamics.muscles import Curve, Muscles, muscle_gains, pull_muscles
 from kinema.dynamics.transmissions import (
     AtSites,
     Elastic,
@@ -15,6 +16,8 @@ from kinema.dynamics.transmissions import (
     Paths,
     Transmissions,
     copy_moments,
+    damp_along_transmissions,
+    damping_gains,
     drive_transmissions,
     linear_lengths,
     path_lengths,
@@ -23,11 +26,13 @@ from kinema.dynamics.transmissions import (
     site_moments,
     stretch_tendons,
     transmission_speeds,
+    velocity_gains,
 )
-from kinema.lang import Float, Int, mat33, vec3
+from kinema.lang import Float, Int, mat33, vec2, vec3
 from kinema.lang.programs.program import Ref
 from kinema.math import Force
 from kinema.model.arrays import SceneArrays
+from kinema.simulation.activations import bounds
 from kinema.simulation.links import Links
 
 
@@ -102,15 +107,36 @@ def _place(links: Links, model: SceneArrays) -> PlacedTransmissions:
     return PlacedTransmissions(table, length, moment)
 
 
+@dataclass(frozen=True)
+class Pulls:
+    """What acts along transmissions.
+
+    Attributes:
+        placed: The transmissions.
+        speed: Rates of their lengths [m/s, rad/s].
+        elastic: Springs and dampers of tendons; None without them.
+        general: General actuators, likewise.
+        muscles: Likewise.
+        inputs: Gears and bounds of the forces of all actuators, and what scales their gains.
+    """
+
+    placed: PlacedTransmissions
+    speed: Ref
+    elastic: Any
+    general: Any
+    muscles: Any
+    inputs: tuple[Ref, ...]
+
+
 def pull_transmissions(
     links: Links, model: SceneArrays, given: dict[str, Ref], dt: Ref, force: Ref, resist: Ref
-) -> None:
+) -> Pulls:
     """Add the forces of tendons and general actuators on the joints.
 
     Args:
         links: Links at a state.
         model: The model.
-        given: Controls and parameters of all actuators.
+        given: Parameters of all actuators, and what scales their gains.
         dt: As in `applied_forces.apply_forces`.
         force: Generalised forces, added to.
         resist: Additions to the diagonal of the mass matrix, added to.
@@ -119,27 +145,68 @@ def pull_transmissions(
     placed = place_transmissions(links, model)
     speed, pull, stiff = (p.scratch(f"transmission_{n}", Float, len(arrays)) for n in ("speed", "pull", "stiff"))
     p.call(transmission_speeds, placed.table, placed.moment, links.v, speed)
-    if arrays.elastic:
-        count = len(arrays.tendon_names)
-        names = {"stiffness": "tendon_stiffness", "damping": "tendon_damping"}
-        elastic = Elastic(
-            **{name: p.parameter(parameter, Float, count) for name, parameter in names.items()},
-            least_rest=p.constant("least_rest", Float, arrays.least_rest),
-            most_rest=p.constant("most_rest", Float, arrays.most_rest),
-        )
-        p.call(stretch_tendons, elastic, placed.length, speed, dt, pull, stiff)
-    if len(arrays.actuator):
-        count, actuators = len(arrays.actuator), model.actuators
-        general = GeneralActuators(
-            number=p.constant("general_number", Int, arrays.actuator),
-            transmission=p.constant("general_transmission", Int, arrays.driven),
-            gain=p.parameter("actuator_gain", vec3, count),
-            bias=p.parameter("actuator_bias", vec3, count),
-            least_force=p.parameter("least_force", Float, count),
-            **{
-                k: p.constant(f"general_{k}", Float, getattr(actuators, k)[arrays.actuator]) for k in ("lower", "upper")
-            },
-        )
-        inputs = (given["gear"], given["force"], given["control"])
-        p.call(drive_transmissions, general, *inputs, placed.length, speed, dt, pull, stiff)
+    inputs = tuple(given[n] for n in ("gear", "force", "control")) if given else ()
+    found = Pulls(placed, speed, _elastic(links, model), _general(links, model), _muscles(links, model), inputs)
+    state = (placed.length, speed)
+    if found.elastic is not None:
+        p.call(stretch_tendons, found.elastic, *state, dt, pull, stiff)
+    if found.general is not None:
+        p.call(drive_transmissions, found.general, *inputs, *state, dt, pull, stiff)
+    if found.muscles is not None:
+        p.call(pull_muscles, found.muscles, *inputs, *state, dt, pull, stiff)
     p.call(pull_joints, placed.table, placed.moment, pull, stiff, force, resist)
+    return found
+
+
+def damp_by_transmissions(links: Links, pulls: Pulls, dt: Ref, M: Ref) -> None:
+    """Make velocity gains along transmissions implicit: add them to a mass matrix along the branches, times dt."""
+    p, placed = links.program, pulls.placed
+    gain, state = p.scratch("transmission_gain", Float, placed.length.buffer.length), (placed.length, pulls.speed)
+    if pulls.elastic is not None:
+        p.call(damping_gains, pulls.elastic, gain)
+    if pulls.general is not None:
+        p.call(velocity_gains, pulls.general, *pulls.inputs, *state, gain)
+    if pulls.muscles is not None:
+        p.call(muscle_gains, pulls.muscles, *pulls.inputs, *state, gain)
+    p.call(damp_along_transmissions, links.branches, placed.table, placed.moment, gain, dt, M)
+
+
+def _elastic(links: Links, model: SceneArrays) -> Any:
+    p, arrays = links.program, model.transmissions
+    if not arrays.elastic:
+        return None
+    count = len(arrays.tendon_names)
+    names = {"stiffness": "tendon_stiffness", "damping": "tendon_damping"}
+    return Elastic(
+        **{name: p.parameter(parameter, Float, count) for name, parameter in names.items()},
+        least_rest=p.constant("least_rest", Float, arrays.least_rest),
+        most_rest=p.constant("most_rest", Float, arrays.most_rest),
+    )
+
+
+def _general(links: Links, model: SceneArrays) -> Any:
+    p, arrays, count = links.program, model.transmissions, len(model.transmissions.actuator)
+    if not count:
+        return None
+    return GeneralActuators(
+        number=p.constant("general_number", Int, arrays.actuator),
+        transmission=p.constant("general_transmission", Int, arrays.driven),
+        gain=p.parameter("actuator_gain", vec3, count),
+        bias=p.parameter("actuator_bias", vec3, count),
+        least_force=p.parameter("least_force", Float, count),
+        **{k: p.constant(f"general_{k}", Float, bounds(model, k, arrays.actuator)) for k in ("lower", "upper")},
+    )
+
+
+def _muscles(links: Links, model: SceneArrays) -> Any:
+    p, arrays, count = links.program, model.transmissions, len(model.transmissions.muscle)
+    if not count:
+        return None
+    return Muscles(
+        number=p.constant("muscle_number", Int, arrays.muscle),
+        transmission=p.constant("muscle_transmission", Int, arrays.pulled),
+        curve=p.parameter("muscle", Curve, count),
+        lengths=p.constant("muscle_lengths", vec2, arrays.lengths),
+        least_force=p.constant("muscle_least_force", Float, arrays.least_pull),
+        **{k: p.constant(f"muscle_{k}", Float, bounds(model, k, arrays.muscle)) for k in ("lower", "upper")},
+    )

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from kinema.errors import InputError, KinemaError, StorageError
 from kinema.lang.language.markers import Func
+from kinema.model.activations import ActivationArrays
 from kinema.model.actuators import ActuatorArrays
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
@@ -46,7 +47,7 @@ from kinema.simulation.trajectory import Trajectory
 from kinema.storage.tensors import METADATA, Stored, parse, read, write
 from kinema.storage.validate import check_model
 
-FORMAT, VERSION = "kinema", "6"
+FORMAT, VERSION = "kinema", "7"
 
 Saved = Model | State | Trajectory | Mapping[str, Any]
 
@@ -61,6 +62,7 @@ CLASSES: dict[str, type[Any]] = {
         Mesh,
         CandidateArrays,
         ConstraintArrays,
+        ActivationArrays,
         ActuatorArrays,
         KeyframeArrays,
         TransmissionArrays,

@@ -14,6 +14,7 @@ from kinema.model.broad_phase import PAIR
 from kinema.model.model import Model
 from kinema.model.transmissions import path_of_link
 from kinema.model.tree import add_branches
+from kinema.scene.activation import KINDS as ACTIVATIONS
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
 from kinema.scene.joint_types import ANGLE, MOVING
@@ -32,7 +33,12 @@ def check_model(model: Model) -> None:
     _check_actuators(model)
     _check_transmissions(model)
     keyframes, frames = model.keyframes, len(model.keyframes.names)
-    for name, size in (("q", model.nq), ("v", model.nv), ("u", len(model.actuators.names))):
+    for name, size in (
+        ("q", model.nq),
+        ("v", model.nv),
+        ("u", len(model.actuators.names)),
+        ("act", len(model.activations)),
+    ):
         require_reals(f"keyframes/{name}", getattr(keyframes, name), (frames, size))
     _check_sites(model)
     _check_shapes(model)
@@ -128,6 +134,13 @@ def _check_actuators(model: Model) -> None:
         require_indices(f"actuators/{name}", getattr(actuators, name), (count,), below)
     for name in ("gear", "kp", "kd", "lower", "upper", "force"):
         require_reals(f"actuators/{name}", getattr(actuators, name), (count,))
+    states = model.activations
+    require(states.row.dtype == np.int32 and states.row.shape == (count,), "activations/row")
+    require((states.row[states.actuators] == np.arange(len(states))).all(), "activations/row")
+    for name, below in (("kind", len(ACTIVATIONS)), ("early", 2)):
+        require_indices(f"activations/{name}", getattr(states, name), (len(states),), below)
+    for name, shape in (("times", (3,)), ("least", ()), ("most", ())):
+        require_reals(f"activations/{name}", getattr(states, name), (len(states), *shape))
 
 
 def _check_transmissions(model: Model) -> None:
@@ -164,6 +177,11 @@ def _check_transmissions(model: Model) -> None:
     require_indices("transmissions/driven", arrays.driven, (general,), count)
     for name, shape in (("gain", (3,)), ("bias", (3,)), ("least_force", ())):
         require_reals(f"transmissions/{name}", getattr(arrays, name), (general, *shape))
+    muscles = len(arrays.muscle)
+    require_indices("transmissions/muscle", arrays.muscle, (muscles,), len(model.actuators.names))
+    require_indices("transmissions/pulled", arrays.pulled, (muscles,), count)
+    for name, shape in (("curve", (8,)), ("lengths", (2,)), ("least_pull", ())):
+        require_reals(f"transmissions/{name}", getattr(arrays, name), (muscles, *shape))
 
 
 def _check_sites(model: Model) -> None:

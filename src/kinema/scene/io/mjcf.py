@@ -47,7 +47,7 @@ from kinema.scene.io.mjmodel.tendons import tendons_of
 OLDEST = 4  # oldest supported major version of MuJoCo
 
 IGNORABLE = {
-    "actuators": "actuators with dynamics or muscles, or that drive a body, a ball joint or a slider-crank",
+    "actuators": "actuators with delays or dynamics of users, or that drive a ball joint or a slider-crank",
     "closures": "equality constraints other than connect, weld and linear joint couplings",
     "contact": "friction of contact pairs, adhesion, moving surfaces",
     "fluid": "a medium's drag, and fluid shapes",

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from kinema.scene import description as kd
+from kinema.scene.activation import INTEGRATOR, KINDS, MUSCLE, Activation, Muscle
 from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled, vector_of
 from kinema.scene.validate import GENERAL
 
@@ -41,13 +42,17 @@ def actuator_of(c: Compiled, i: int, tendons: frozenset[str]) -> kd.Actuator | N
         expected = "motor, position, velocity or general, on a hinge or slide joint, a tendon or a site"
         c.refuse("actuators", f"{element} is not supported: {problem}", element, expected=expected)
         return None
+    if c.word("Gain", m.actuator_gaintype[i]) == "muscle":
+        c.controls[i] = 1.0, 0.0
+        return replace(_general(c, i, np.array([1.0, 0.0, 0.0]), np.zeros(3)), muscle=_muscle(c, i))
     gains, bias = [np.array(x[i, :3], float) for x in (m.actuator_gainprm, m.actuator_biasprm)]
     if c.word("Gain", m.actuator_gaintype[i]) == "fixed":
         gains[1:] = 0.0
     if c.word("Bias", m.actuator_biastype[i]) == "none":
         bias[:] = 0.0
     c.controls[i] = 1.0, 0.0
-    if c.word("Trn", m.actuator_trntype[i]).startswith("joint") and (made := _plain(c, i, gains, bias)) is not None:
+    on_joint = c.word("Trn", m.actuator_trntype[i]).startswith("joint")
+    if on_joint and c.word("Dyn", m.actuator_dyntype[i]) == "none" and (made := _plain(c, i, gains, bias)) is not None:
         return made
     return _general(c, i, gains, bias)
 
@@ -97,6 +102,7 @@ def _general(c: Compiled, i: int, gains: np.ndarray, bias: np.ndarray) -> kd.Act
         least_force=low,
         gain=vector_of(gains),
         bias=vector_of(bias),
+        activation=_activation(c, i),
     )
     if target == "tendon":
         return replace(actuator, tendon=c.tendon_names[k])
@@ -104,6 +110,26 @@ def _general(c: Compiled, i: int, gains: np.ndarray, bias: np.ndarray) -> kd.Act
         wrench = (*gears[3:], *gears[:3])  # MuJoCo's gear is force, then moment
         return replace(actuator, gear=1.0, site=c.site_names[k], wrench=tuple(float(w) for w in wrench))
     return replace(actuator, joint=c.joint_names[k], offset=c.reference(k))
+
+
+def _activation(c: Compiled, i: int) -> Activation | None:
+    m, kind = c.m, c.word("Dyn", c.m.actuator_dyntype[i])
+    if kind == "none":
+        return None
+    times = vector_of(m.actuator_dynprm[i, :3]) if kind == MUSCLE else (float(m.actuator_dynprm[i, 0]), 0.0, 0.0)
+    low, high = (float(a) for a in m.actuator_actrange[i]) if m.actuator_actlimited[i] else (-math.inf, math.inf)
+    return Activation(kind, (0.0, 0.0, 0.0) if kind == INTEGRATOR else times, low, high, bool(m.actuator_actearly[i]))
+
+
+def _muscle(c: Compiled, i: int) -> Muscle:
+    m = c.m
+    first, last, force, scale, lmin, lmax, vmax, fpmax, fvmax = (float(x) for x in m.actuator_gainprm[i, :9])
+    if force < 0:
+        force = scale / max(float(m.actuator_acc0[i]), 1e-15)
+    if c.word("Bias", m.actuator_biastype[i]) == "none":
+        fpmax = 0.0
+    short, long = (float(x) for x in m.actuator_lengthrange[i])
+    return Muscle(force, (short, long), (first, last), lmin, lmax, vmax, fpmax, fvmax)
 
 
 def _controls(c: Compiled, i: int) -> tuple[float, float]:
@@ -129,12 +155,15 @@ def _problem_of(c: Compiled, i: int, tendons: frozenset[str]) -> str:
         return f"it drives a {target}"
     elif m.actuator_trnid[i, 1] >= 0:
         return "it drives a site relative to another one"
-    if (dynamics := c.word("Dyn", m.actuator_dyntype[i])) != "none":
+    if (dynamics := c.word("Dyn", m.actuator_dyntype[i])) not in ("none", *KINDS) or m.actuator_actnum[i] > 1:
         return f"it has dynamics ({dynamics})"
-    if (gain := c.word("Gain", m.actuator_gaintype[i])) not in ("fixed", "affine"):
+    gain, bias = c.word("Gain", m.actuator_gaintype[i]), c.word("Bias", m.actuator_biastype[i])
+    if gain not in ("fixed", "affine", "muscle"):
         return f"its gain is of type {gain}"
-    if (bias := c.word("Bias", m.actuator_biastype[i])) not in ("none", "affine"):
+    if bias not in ("none", "affine", "muscle"):
         return f"its bias is of type {bias}"
+    if (gain == "muscle" or bias == "muscle") and (problem := _problem_of_muscle(c, i, gain, bias)):
+        return problem
     if m.actuator_delay[i] > 0 or m.actuator_ctrlnum[i] != 1:
         return "it has a delay or several controls"
     if m.actuator_forcelimited[i] and m.actuator_forcerange[i, 1] < 0:
@@ -142,3 +171,18 @@ def _problem_of(c: Compiled, i: int, tendons: frozenset[str]) -> str:
     if not target.startswith("joint") and (m.actuator_armature[i] or m.actuator_damping[i]):
         return f"it has armature or damping, and drives a {target}"
     return ""
+
+
+def _problem_of_muscle(c: Compiled, i: int, gain: str, bias: str) -> str:
+    """The reason why a muscle is unsupported; empty if it is supported."""
+    m = c.m
+    if gain != "muscle" or bias == "affine":
+        return f"its gain is of type {gain}, its bias of type {bias}"
+    prm, lengths = m.actuator_gainprm[i, :9], m.actuator_lengthrange[i]
+    if bias == "muscle" and not np.array_equal(prm, m.actuator_biasprm[i, :9]):
+        return "gain and bias are different muscles"
+    if not lengths[0] < lengths[1] or not prm[0] < prm[1]:
+        return "its lengthrange or range is empty"
+    return (
+        "" if prm[4] < 1 < prm[5] and (prm[4:] >= 0).all() else "its lmin, lmax, vmax, fpmax or fvmax is out of range"
+    )

@@ -13,9 +13,9 @@ NUMBERS = [
     *("jnt_range", "jnt_stiffness", "jnt_actfrcrange", "dof_armature", "dof_damping", "dof_frictionloss"),
     *("geom_pos", "geom_quat", "geom_size", "geom_friction", "geom_rgba", "mat_rgba", "mesh_vert", "hfield_data"),
     *("actuator_gainprm", "actuator_biasprm", "actuator_gear", "actuator_ctrlrange", "actuator_forcerange"),
-    *("actuator_armature", "actuator_damping"),
+    *("actuator_armature", "actuator_damping", "actuator_dynprm", "actuator_actrange", "actuator_lengthrange"),
     *("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "tendon_range", "body_gravcomp"),
-    *("key_qpos", "key_qvel", "key_ctrl"),
+    *("key_qpos", "key_qvel", "key_ctrl", "key_act"),
     *("site_pos", "site_quat", "eq_data", "qpos0", "qpos_spring"),
 ]
 NOT_NEGATIVE = {
@@ -72,8 +72,6 @@ def note_the_rest(c: Compiled) -> None:
     for word, count in counts.items():
         if count:
             c.notes.append(f"left out: {count} {word}{'s' if count > 1 else ''}")
-    if m.na and np.any(m.key_act):
-        c.notes.append("left out: activations of actuators in keyframes")
     for b in np.flatnonzero(np.asarray(m.body_mocapid) >= 0):
         c.notes.append(f"body {c.body_names[b]!r} is a mocap body in MuJoCo; here it is static")
     margins = np.count_nonzero(m.geom_margin) + np.count_nonzero(m.jnt_margin)

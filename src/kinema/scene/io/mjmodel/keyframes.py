@@ -36,4 +36,6 @@ def _keyframe(c: Compiled, k: int) -> Keyframe:
     u = []
     for i, (scale, shift) in c.controls.items():
         u.append((c.actuator_names[i], float(m.key_ctrl[k, m.actuator_ctrladr[i]]) * scale - shift))
-    return Keyframe(c.keyframe_names[k], tuple(q), tuple(v), tuple(u))
+    states = ((i, int(m.actuator_actadr[i])) for i in c.controls)
+    act = tuple((c.actuator_names[i], float(m.key_act[k, at])) for i, at in states if at >= 0)
+    return Keyframe(c.keyframe_names[k], tuple(q), tuple(v), tuple(u), act)
