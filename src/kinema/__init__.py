@@ -45,7 +45,7 @@ _API = {
         "Mesh",
         "Tets",
     ),
-    "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Hull", "Plane"),
+    "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Ellipsoid", "Hull", "Plane"),
     "kinema.scene.mass_properties": ("mass_properties", "quaternion"),
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
     "kinema.scene.tendons": ("Tendon",),
@@ -220,6 +220,7 @@ if TYPE_CHECKING:
     from kinema.scene.primitives import Box as Box
     from kinema.scene.primitives import Capsule as Capsule
     from kinema.scene.primitives import Cylinder as Cylinder
+    from kinema.scene.primitives import Ellipsoid as Ellipsoid
     from kinema.scene.primitives import Hull as Hull
     from kinema.scene.primitives import Plane as Plane
     from kinema.scene.primitives import Sphere as Sphere

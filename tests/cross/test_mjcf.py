@@ -703,10 +703,6 @@ REFUSED = {
         model('<option density="1"/>', geom='<geom name="g" size="1" fluidshape="ellipsoid"/>'),
         r"geom 'g' has a fluid shape(.*\n)*.*ignore=\['fluid'\]",
     ),
-    "ellipsoid": (
-        model(geom='<geom name="egg" type="ellipsoid" size="1 1 2"/>'),
-        "'egg' is of type ellipsoid and coll",
-    ),
     "sticky": (model(geom='<geom name="g" size="1" adhesion="1"/>'), "geom 'g' is adhesive"),
     "cubic spring": (
         model(joint='<joint name="j" stiffness="1 2 3"/>'),
@@ -803,7 +799,6 @@ def test_refused(case, tmp_path, monkeypatch):
 
 IGNORED = [
     "fluid",
-    "ellipsoid",
     "cubic spring",
     "ball spring",
     "tendon with friction",

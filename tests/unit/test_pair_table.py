@@ -17,6 +17,7 @@ from kinema.scene.description import (
     BOX,
     CAPSULE,
     CYLINDER,
+    ELLIPSOID,
     MESH,
     PLANE,
     SPHERE,
@@ -79,6 +80,7 @@ SHAPES = {
     CAPSULE: Shape(CAPSULE, (0.1, 0.2)),
     CYLINDER: Shape(CYLINDER, (0.1, 0.2)),
     BOX: Shape(BOX, (0.1, 0.2, 0.3)),
+    ELLIPSOID: Shape(ELLIPSOID, (0.1, 0.2, 0.3)),
     MESH: Shape(MESH, mesh=ROCK),
     TERRAIN: Shape(TERRAIN, mesh=hills()),
 }

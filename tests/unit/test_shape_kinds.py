@@ -30,7 +30,14 @@ def test_every_kind_is_drawn_and_touches(row: ShapeKind):
     assert row.meshed or (row.word in TRIANGLES) == math.isfinite(row.reach(example(row)))
     in_pairs = {kind for pair in PAIRS for kind in pair}
     assert row.concave or row.word in in_pairs
-    assert bool(row.ends) + (row.corners is not None) + row.concave + (not math.isfinite(row.reach(example(row)))) == 1
+    assert (
+        bool(row.ends)
+        + (row.corners is not None)
+        + row.concave
+        + row.smooth
+        + (not math.isfinite(row.reach(example(row))))
+        == 1
+    )
 
 
 @each_kind

@@ -193,8 +193,15 @@ def hull_of(found: Found) -> Hull | None:
 
 
 def add_hulls(shapes: ShapeArrays, found: list[Found]) -> None:
-    """Add hulls of all meshes and cylinders, because particles may touch any of them."""
+    """Add hulls of all meshes and cylinders, because particles may touch any of them.
+
+    Raises:
+        ModelError: Particles cannot touch a kind of shape.
+    """
     for s, one in enumerate(found):
+        if SHAPE_KINDS[one.shape.kind].smooth:
+            what = f"soft matter cannot touch the {one.shape.kind} {one.name!r}"
+            raise ModelError(what, fix="Shape(collides=False), or the convex hull of a mesh in its place")
         if one.shape.kind in (MESH, CYLINDER) and shapes.hulls[s] is None:
             shapes.hulls[s] = hull_of(one)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinema.scene.description import BOX, CAPSULE, CYLINDER, SPHERE, Mesh
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, Mesh
 
 SIDES = 32  # of a circle, by default
 CREASE = np.cos(np.radians(40.0))  # faces that meet at a larger angle have a sharp edge between them
@@ -149,6 +149,11 @@ def _sphere(sides: int) -> Triangles:
     return Triangles(_of_radius(unit), faces, np.arange(len(unit)))
 
 
+def _ellipsoid(sides: int) -> Triangles:
+    unit, faces = _ball(sides)
+    return Triangles(unit[:, :, None] * np.eye(3), faces, np.arange(len(unit)))
+
+
 def _of_radius(unit: np.ndarray) -> np.ndarray:
     basis = np.zeros((len(unit), 3, 3))
     basis[:, :, 0] = unit
@@ -190,5 +195,6 @@ TRIANGLES: dict[str, Callable[[int], Triangles]] = {
     CAPSULE: _capsule,
     CYLINDER: _cylinder,
     BOX: _box,
+    ELLIPSOID: _ellipsoid,
 }
 """Builders by kind of shape, for finite shapes that are not meshes, of the number of sides of circles."""

@@ -24,12 +24,13 @@ Vector = tuple[float, float, float]
 Quaternion = tuple[float, float, float, float]
 
 FIXED, REVOLUTE, PRISMATIC, BALL, FREE = "fixed", "revolute", "prismatic", "ball", "free"
-PLANE, SPHERE, CAPSULE, CYLINDER, BOX, MESH, TERRAIN = (
+PLANE, SPHERE, CAPSULE, CYLINDER, BOX, ELLIPSOID, MESH, TERRAIN = (
     "plane",
     "sphere",
     "capsule",
     "cylinder",
     "box",
+    "ellipsoid",
     "mesh",
     "terrain",
 )
@@ -102,8 +103,9 @@ class Shape:
 
     Attributes:
         kind: plane (through the origin, outside is +z) · sphere (radius) · capsule (radius, half length along z
-            without the caps) · cylinder (radius, half length along z) · box (half sizes x, y, z) · mesh (its convex
-            hull collides, all of it is drawn) · terrain (all triangles collide; static only).
+            without the caps) · cylinder (radius, half length along z) · box (half sizes x, y, z) · ellipsoid (half axes
+            x, y, z) · mesh (its convex hull collides, all of it is drawn) · terrain (all triangles collide; static
+            only).
         size: Dimensions of the kind, in the order above [m].
         pose: Pose in the body's frame.
         name: Name within the body; its index by default.

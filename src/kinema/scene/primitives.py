@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from kinema.errors import ModelError
 from kinema.scene.colours import rgba
 from kinema.scene.convex_hull import convex_hull
-from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, Mesh, Shape
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, ELLIPSOID, MESH, PLANE, SPHERE, Mesh, Shape
 from kinema.scene.names import closest
 from kinema.scene.validate import check_shape
 
@@ -64,6 +64,16 @@ def Box(half_sizes: Sequence[float], **options: Any) -> Shape:
         options: Further attributes of `Shape`.
     """
     return _shape(BOX, half_sizes, options)
+
+
+def Ellipsoid(half_axes: Sequence[float], **options: Any) -> Shape:
+    """An ellipsoid along the axes of its frame.
+
+    Args:
+        half_axes: From the middle to the surface along x, y and z [m].
+        options: Further attributes of `Shape`.
+    """
+    return _shape(ELLIPSOID, half_axes, options)
 
 
 def Hull(geometry: Mesh | ArrayLike, **options: Any) -> Shape:

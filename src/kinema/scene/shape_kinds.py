@@ -18,6 +18,7 @@ from kinema.scene.description import (
     BOX,
     CAPSULE,
     CYLINDER,
+    ELLIPSOID,
     MESH,
     PLANE,
     SPHERE,
@@ -50,6 +51,7 @@ class ShapeKind:
         concave: Whether all its triangles collide, not their convex hull: only on static bodies.
         urdf: Name in URDF, if it is a primitive there.
         mjcf: Name in MJCF.
+        smooth: Whether it is round and has no ends with a radius.
     """
 
     word: str
@@ -63,6 +65,7 @@ class ShapeKind:
     concave: bool = False
     urdf: str = ""
     mjcf: str = ""
+    smooth: bool = False
 
 
 def three_sizes(shape: Shape) -> tuple[float, ...]:
@@ -102,6 +105,13 @@ def _block(shape: Shape) -> Solid:
     x, y, z = shape.size
     volume = 8 * x * y * z
     moments = volume / 3 * (y * y + z * z), volume / 3 * (x * x + z * z), volume / 3 * (x * x + y * y)
+    return _along_axes(volume, moments)
+
+
+def _egg(shape: Shape) -> Solid:
+    x, y, z = shape.size
+    volume = 4 / 3 * math.pi * x * y * z
+    moments = volume / 5 * (y * y + z * z), volume / 5 * (x * x + z * z), volume / 5 * (x * x + y * y)
     return _along_axes(volume, moments)
 
 
@@ -160,6 +170,14 @@ _ROWS = (
     ),
     ShapeKind(
         BOX, ("half of x", "half of y", "half of z"), _diagonal, _block, lambda _: cube(), urdf="box", mjcf="box"
+    ),
+    ShapeKind(
+        ELLIPSOID,
+        ("half axis x", "half axis y", "half axis z"),
+        lambda shape: float(max(shape.size)),
+        _egg,
+        mjcf="ellipsoid",
+        smooth=True,
     ),
     ShapeKind(MESH, (), _farthest, _polyhedron, _hull, meshed=True, mjcf="mesh"),
     ShapeKind(TERRAIN, (), _farthest, meshed=True, concave=True, mjcf="hfield"),

@@ -21,8 +21,8 @@ class Shapes:
     link: Link of each shape; 0 is the world.
     offset: Origin of the shape's frame in the link's frame [m].
     rotation: Rotation matrix of the shape's frame in the link's frame [-].
-    size: Sphere (radius, 0, 0), capsule and cylinder (radius, half length along z, 0), box (half extents) [m]; hull
-        (scale of its vertices) [-]; plane (unused; its outside is +z).
+    size: Sphere (radius, 0, 0), capsule and cylinder (radius, half length along z, 0), box (half extents), ellipsoid
+        (half axes) [m]; hull (scale of its vertices) [-]; plane (unused; its outside is +z).
     reach: Radius of a bounding sphere about the origin of the shape's frame [m].
     """
 

@@ -10,6 +10,12 @@ from dataclasses import dataclass
 
 from kinema.contact.collision.box_box import BOX_CANDIDATES, touch_box_box
 from kinema.contact.collision.capsule_hull import touch_capsule_hull
+from kinema.contact.collision.ellipsoids import (
+    touch_ellipsoid_ellipsoid,
+    touch_ellipsoid_hull,
+    touch_ellipsoid_plane,
+    touch_ellipsoid_round,
+)
 from kinema.contact.collision.hull_hull import HULL_CANDIDATES, touch_hull_hull
 from kinema.contact.collision.hulls import PLANE_CANDIDATES, low_corners, touch_hull_plane, touch_sphere_hull
 from kinema.contact.collision.planes import (
@@ -22,7 +28,7 @@ from kinema.contact.collision.sphere_capsule import touch_capsule_capsule, touch
 from kinema.contact.collision.sphere_capsule_box import touch_capsule_box, touch_sphere_box
 from kinema.contact.collision.terrain import touch_ball_terrain, touch_corner_terrain
 from kinema.lang import Kernel
-from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
+from kinema.scene.description import BOX, CAPSULE, CYLINDER, ELLIPSOID, MESH, PLANE, SPHERE, TERRAIN
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ _SPHERE_ROUND = Family(touch_sphere_round, 1)
 _SPHERE_HULL = Family(touch_sphere_hull, 1, hulls=True)
 _CAPSULE_HULL = Family(touch_capsule_hull, 2, hulls=True)
 _HULL_HULL = Family(touch_hull_hull, HULL_CANDIDATES, hulls=True)
+_ELLIPSOID_ROUND = Family(touch_ellipsoid_round, 1)
+_ELLIPSOID_HULL = Family(touch_ellipsoid_hull, 1, hulls=True)
 _BALL_TERRAIN = Family(touch_ball_terrain, 2, terrain=True)
 _CORNER_TERRAIN = Family(touch_corner_terrain, 1, terrain=True)
 
@@ -78,6 +86,13 @@ PAIRS = {
     (CYLINDER, MESH): _HULL_HULL,
     (CYLINDER, CYLINDER): _HULL_HULL,
     (MESH, MESH): _HULL_HULL,
+    (ELLIPSOID, PLANE): Family(touch_ellipsoid_plane, 1),
+    (ELLIPSOID, SPHERE): _ELLIPSOID_ROUND,
+    (ELLIPSOID, CAPSULE): _ELLIPSOID_ROUND,
+    (ELLIPSOID, ELLIPSOID): Family(touch_ellipsoid_ellipsoid, 1),
+    (ELLIPSOID, BOX): _ELLIPSOID_HULL,
+    (ELLIPSOID, CYLINDER): _ELLIPSOID_HULL,
+    (ELLIPSOID, MESH): _ELLIPSOID_HULL,
     (SPHERE, TERRAIN): _BALL_TERRAIN,
     (CAPSULE, TERRAIN): _BALL_TERRAIN,
     (BOX, TERRAIN): _CORNER_TERRAIN,

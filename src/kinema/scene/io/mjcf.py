@@ -51,7 +51,7 @@ IGNORABLE = {
     "closures": "equality constraints other than connect, weld and linear joint couplings",
     "contact": "friction of contact pairs, adhesion, moving surfaces",
     "fluid": "a medium's drag, and fluid shapes",
-    "shapes": "colliding ellipsoids and signed distance fields",
+    "shapes": "colliding signed distance fields",
     "springs": "springs and dampers that are not linear, springs of free and ball joints",
     "tendons": "tendons that wrap around geoms or pulleys, and tendons with friction or inertia",
 }
