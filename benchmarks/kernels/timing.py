@@ -23,6 +23,7 @@ def interleaved_minima(
     title: str = "",
     min_rounds: int = 3,
     min_batch: float = MIN_BATCH,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, float]:
     """Time callables in turn and keep the best time of each.
 
@@ -36,6 +37,7 @@ def interleaved_minima(
         title: Text of the progress line.
         min_rounds: Least number of rounds, however long they take.
         min_batch: Least duration of one timing [s]; 0 times single calls, if these are long enough for the clock.
+        clock: `time.process_time` on a machine with other load: it counts the time of this process alone.
 
     Returns:
         Seconds per call, by label.
@@ -44,7 +46,7 @@ def interleaved_minima(
     best = dict.fromkeys((label for label, _ in entries), math.inf)
     if not entries:
         return best
-    inner = {label: max(1, math.ceil(min_batch / _batch(call, 1))) for label, call in entries}
+    inner = {label: max(1, math.ceil(min_batch / _batch(call, 1, clock))) for label, call in entries}
     rounds = 0
     start = time.perf_counter()
     collecting = gc.isenabled()
@@ -54,7 +56,7 @@ def interleaved_minima(
         try:
             while rounds < min_rounds or time.perf_counter() - start < budget:
                 for label, call in entries if rounds % 2 == 0 else reversed(entries):
-                    best[label] = min(best[label], _batch(call, inner[label]))
+                    best[label] = min(best[label], _batch(call, inner[label], clock))
                 rounds += 1
                 elapsed = time.perf_counter() - start
                 expected = max(min_rounds, rounds, math.ceil(budget / (elapsed / rounds)))
@@ -65,12 +67,12 @@ def interleaved_minima(
     return best
 
 
-def _batch(call: Callable[[], object], times: int) -> float:
+def _batch(call: Callable[[], object], times: int, clock: Callable[[], float]) -> float:
     """Mean seconds of `times` calls."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(times):
         call()
-    return (time.perf_counter() - start) / times
+    return (clock() - start) / times
 
 
 class _Line:

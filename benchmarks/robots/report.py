@@ -27,13 +27,13 @@ TARGETS: dict[str, tuple[str, float]] = {
 
 PREFIX = {"mlcp": "", "convex": "convex_"}
 NOTES = (
-    "Times are microseconds per step, least of interleaved repetitions, one thread, float64; self-collision in both"
-    " engines.",
+    "Times are microseconds of CPU time per step, least of interleaved repetitions, one thread, float64;"
+    " self-collision in both engines.",
     "forward: kinema.simulate of all steps, and mujoco.rollout, a loop in C++; `mujoco_solver` is the quickest of"
     " Newton, CG and PGS on piles, apart and chains, Newton elsewhere, with MuJoCo's default iterations and tolerance.",
     "backward: gradient of the end to the controls of all steps (to the initial velocity without controls), beside"
     " mjd_transitionFD (forward differences, minus the loop around it) at eight states of the rollout.",
-    "jacobian: kinema.linearise at 64 states of the rollout in a call, beside the same differences.",
+    "jacobian: kinema.linearise at 16 states of the rollout in a call, beside the same differences.",
     "contacts: mean number of loaded contacts. residual: largest relative residual of a step's contact problem (convex:"
     " 0 if converged to rounding). mujoco_residual: largest norm of its solver's last gradient.",
     "A scene that an engine refuses or cannot finish counts as a ratio of zero, with the reason in `failed`.",
@@ -67,6 +67,16 @@ class Row:
     def forward(self) -> float:
         """MuJoCo's time over Kinema's; 0 if Kinema failed."""
         return self.mujoco_us / self.forward_us if self.forward_us else 0.0
+
+    def line(self) -> str:
+        """The measurements in a line."""
+        if self.failed:
+            return f"{self.law}: {self.failed}"
+        slopes = [("gradient", self.backward_us), ("Jacobian", self.jacobian_us)]
+        parts = [f"step {self.forward_us:.1f} us, {self.forward:.2f}x of {self.mujoco_us:.1f}"]
+        parts += [f"{name} {own:.1f} us, {self.slope(own):.1f}x" for name, own in slopes if own]
+        told = f"contacts {self.contacts:.1f}, {self.mujoco_contacts:.1f}, residual {self.residual:.0e}"
+        return f"{self.law}: {'; '.join(parts)}; {told}"
 
     def slope(self, own: float | None) -> float | None:
         """MuJoCo's time of differences over this one; 0 if Kinema failed; None if not measured."""

@@ -1,6 +1,6 @@
 """Measures: `kinema bench robots`, or some scenes by `python -m benchmarks.robots.run humanoid arm`, which prints JSON.
 
-Its arguments are words of names of scenes, or groups: mjcf, legged, arm, hand, pile, apart, chain, batch.
+Its arguments are names of scenes, or groups: mjcf, legged, arm, hand, pile, apart, chain, batch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from .scenes import LAWS, Pair, Spec, chosen
 
 START = time.perf_counter()
 DIFFERENCES = 8  # states of a rollout at which MuJoCo's differences are timed
-JACOBIAN_STATES = 64
+JACOBIAN_STATES = 16
 BATCH_STEPS = 50
+ROUNDS = 4  # at least
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def measure(quick: bool = False, only: Sequence[str] = ()) -> dict[str, Any]:
 
     Args:
         quick: Few scenes, little time.
-        only: Words of names of scenes, or groups.
+        only: Names of scenes, or groups.
     """
     plan = QUICK if quick else FULL
     with stdout_to_stderr():
@@ -59,7 +60,10 @@ def measure(quick: bool = False, only: Sequence[str] = ()) -> dict[str, Any]:
         specs = chosen(catalogue.specs(), tuple(only) or plan.names)
         for spec in specs:
             _say(spec.name)
-            rows += measure_scene(spec, plan)
+            found = measure_scene(spec, plan)
+            rows += found
+            for row in found:
+                _say("  " + row.line())
         batches = []
         if (not only or "batch" in only) and "gymnasium" not in skipped:
             _say(f"{catalogue.BATCH} worlds of {catalogue.BATCH_OF}")
@@ -154,7 +158,9 @@ def measure_batch(plan: Plan) -> list[report.BatchRow]:
     calls["mujoco"] = lambda: rollout.rollout(rival, data, start, controls)
     for call in calls.values():
         call()
-    found = interleaved_minima(list(calls.items()), 2 * plan.budget, "batch", min_rounds=3)
+    found = interleaved_minima(
+        list(calls.items()), 2 * plan.budget, "batch", min_rounds=ROUNDS, clock=time.process_time
+    )
     each = worlds * BATCH_STEPS
     return [
         report.BatchRow(spec.name, law, worlds, 1e6 * found[law] / each, 1e6 * found["mujoco"] / each) for law in LAWS
@@ -174,7 +180,7 @@ def _batch_call(pair: Pair, law: str, controls: np.ndarray) -> Callable[[], obje
 
 
 def _minima(calls: dict[str, Callable[[], object]], plan: Plan, spec: Spec) -> dict[str, float]:
-    return interleaved_minima(list(calls.items()), plan.budget, spec.name, min_rounds=2)
+    return interleaved_minima(list(calls.items()), plan.budget, spec.name, min_rounds=ROUNDS, clock=time.process_time)
 
 
 def _us(seconds: float | None, count: int) -> float | None:

@@ -177,5 +177,5 @@ def _ranges(rival: Any) -> np.ndarray:
 
 
 def chosen(specs: Iterable[Spec], names: Sequence[str]) -> list[Spec]:
-    """The scenes whose name or group contains one of the words; all if there are none."""
-    return [s for s in specs if not names or any(word in s.name or word == s.group for word in names)]
+    """The scenes whose name or group is one of the words; all if there are none."""
+    return [s for s in specs if not names or any(word in (s.name, s.group) for word in names)]
