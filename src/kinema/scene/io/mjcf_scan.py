@@ -80,13 +80,14 @@ class Scan:
         if main and root.tag == "robot":
             raise root.error("this is a URDF model", fix="read it with read_urdf")
         if main and root.tag != "mujoco":
-            raise root.error("not an MJCF model", got=f"<{root.tag}>", expected="<mujoco>")
+            fix = "name an MJCF file; SDF and USD are not read: export the model as MJCF or URDF"
+            raise root.error("not an MJCF model", got=f"<{root.tag}>", expected="<mujoco>", fix=fix)
         stack = [(root, 1)]  # with the number of copies from <replicate>
         while stack:
             element, copies = stack.pop()
             tag, attributes, parent = element.tag, element.attributes, element.parent
             if tag in UNSUPPORTED:
-                raise element.error(f"{UNSUPPORTED[tag]} are not supported")
+                raise element.error(f"{UNSUPPORTED[tag]} are not supported", fix=f"delete <{tag}> from the file")
             if tag == "replicate":
                 copies *= max(1, int(element.number("count", 1, most=MOST_COPIES)))
                 if copies > MOST_COPIES:
@@ -120,7 +121,8 @@ class Scan:
             )
         found = sorted(file for file in inside if os.path.isfile(file))
         if not found:
-            raise element.error("the file does not exist", got=short(name))
+            fix = "put the file there, or pass roots=[folder] with the folder that contains it"
+            raise element.error("the file does not exist", got=short(name), fix=fix)
         if max(os.path.getsize(file) for file in found) > LARGEST_FILE:
             raise element.error("the file is too large", got=short(name), expected=f"at most {LARGEST_FILE >> 20} MB")
         return found

@@ -33,6 +33,14 @@ SHORTEST_AXIS = 1e-6  # length below which an axis is zero
 KINDS = {word: one.word for one in TYPES.values() for word in one.urdf}
 _PRIMITIVES = {one.urdf: one.word for one in SHAPE_KINDS.values() if one.urdf}
 
+OTHER_FORMATS = {
+    "mujoco": "read it with read_mjcf",
+    "sdf": "SDF is not read; export the model as URDF or MJCF",
+    "html": "the file is a web page: download the model itself",
+    "collada": "a mesh, not a robot: name it in a <mesh> of a URDF file",
+}
+"""What to do with files of other formats, by their outermost element."""
+
 
 def read_urdf(
     path: str | os.PathLike[str],
@@ -80,7 +88,8 @@ def read_urdf(
     root = read_xml(path)
     if root.tag != "robot":
         expected = "<robot> as the outermost element"
-        raise root.error("not a URDF file", got=f"<{short(root.tag)[1:-1]}>", expected=expected)
+        fix = OTHER_FORMATS.get(root.tag.lower(), "name a URDF file")
+        raise root.error("not a URDF file", got=f"<{short(root.tag)[1:-1]}>", expected=expected, fix=fix)
     options = _Options(meshes == "skip", repair, strict)
     reader = _Reader(Places.of(path, roots, package_roots), os.path.dirname(os.fspath(path)), options)
     check_words(root, reader.ignore, strict)
@@ -381,7 +390,7 @@ class _Reader:
                 self.ignore("visual of size 0", element)
                 return None
             got = ", ".join(f"{word} {short(text)}" for word, text in element.attributes.items())
-            raise element.error("a size is not positive", got=got)
+            raise element.error("a size is not positive", got=got, expected="sizes above 0 [m]")
         return Shape(_PRIMITIVES[element.tag], size, pose, name)
 
     def mesh(self, element: Element, *, needed: bool) -> Mesh | None:
@@ -389,7 +398,8 @@ class _Reader:
         file = element.string("filename")
         x, y, z = element.numbers("scale", 3, (1.0, 1.0, 1.0))
         if x * y * z == 0:
-            raise element.error("the scale has a zero", got=element.attributes["scale"])
+            fix = 'leave scale out, or write three numbers other than 0, as scale="0.001 0.001 0.001" for millimetres'
+            raise element.error("the scale has a zero", got=element.attributes["scale"], fix=fix)
         ending = os.path.splitext(file)[1].lower()
         try:
             if ending not in FORMATS:
@@ -510,7 +520,8 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
             continue
         target = element.string("joint")
         if target not in joints:
-            raise element.error(f"there is no joint {short(target)}", fix=close_to(target, joints))
+            fix = close_to(target, joints) or "name another joint of this robot, or delete <mimic>"
+            raise element.error(f"there is no joint {short(target)}", fix=fix)
         if kinds[target] not in SINGLE:
             got = f"{short(target)} is {joints[target].string('type')}"
             raise element.error("mimics a joint without a coordinate of its own", got=got)
@@ -523,7 +534,8 @@ def _mimics(joints: dict[str, Element], kinds: dict[str, str]) -> dict[str, Mimi
             if name in chain:
                 circle = [*chain][[*chain].index(name) :]
                 got = " -> ".join(short(joint) for joint in [*circle, name][:20])
-                raise joints[name].required("mimic").error("joints mimic each other in a cycle", got=got)
+                fix = "delete the <mimic> of one of them"
+                raise joints[name].required("mimic").error("joints mimic each other in a cycle", got=got, fix=fix)
             chain[name] = None
             name = found[name].joint
         for name in reversed(chain):

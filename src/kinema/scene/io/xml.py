@@ -20,6 +20,8 @@ DEEPEST = 256  # nested elements
 MOST_ELEMENTS = 1_000_000  # some 300 MB of Python objects
 LARGEST_NUMBER = 1e30  # squares and products of three stay finite
 
+PLAIN_NUMBERS = "write numbers as 0.5 or 5e-1, without commas and units"
+
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SPECIAL = re.compile(r"[+-]?(inf|infinity|nan)", re.IGNORECASE)
 
@@ -139,15 +141,16 @@ class Element:
         words = text.split()
         amount = "one number" if count == 1 else f"{count} numbers"
         if len(words) != count:
-            raise self.error(f"{label} needs {amount}", got=short(text), expected=amount)
+            fix = PLAIN_NUMBERS if "," in text else None
+            raise self.error(f"{label} needs {amount}", got=short(text), expected=amount, fix=fix)
         values = []
         for word in words:
             if not _NUMBER.fullmatch(word) and not _SPECIAL.fullmatch(word):
-                got = short(text)
-                raise self.error(f"{label} is not a number", got=got, expected=f"{amount}, separated by spaces")
+                expected = amount if count == 1 else f"{amount}, separated by spaces"
+                raise self.error(f"{label} is not a number", got=short(text), expected=expected, fix=PLAIN_NUMBERS)
             value = float(word)
             if math.isnan(value) or (math.isinf(value) and not (infinite and _SPECIAL.fullmatch(word))):
-                raise self.error(f"{label} is not finite", got=short(text))
+                raise self.error(f"{label} is not finite", got=short(text), fix="write a finite number")
             if abs(value) > LARGEST_NUMBER and not infinite:
                 raise self.error(f"{label} is too large", got=short(word), expected=f"at most {LARGEST_NUMBER:g}")
             values.append(value)
@@ -216,6 +219,12 @@ _FIXES = {
     expat.errors.codes[expat.errors.XML_ERROR_NO_ELEMENTS]: "the file is empty or truncated; use a complete copy",
     expat.errors.codes[expat.errors.XML_ERROR_UNDEFINED_ENTITY]: "write the character itself instead of the entity",
     expat.errors.codes[expat.errors.XML_ERROR_TAG_MISMATCH]: "close the most recently opened element",
+    expat.errors.codes[expat.errors.XML_ERROR_DUPLICATE_ATTRIBUTE]: "delete one of the two attributes of this name",
+    expat.errors.codes[
+        expat.errors.XML_ERROR_INVALID_TOKEN
+    ]: 'write attributes as name="value", and the characters & and < in them as &amp; and &lt;',
+    expat.errors.codes[expat.errors.XML_ERROR_SYNTAX]: 'begin the file with its outermost element, as <robot name="r">',
+    expat.errors.codes[expat.errors.XML_ERROR_UNCLOSED_TOKEN]: "the file ends inside a tag; use a complete copy",
 }
 
 

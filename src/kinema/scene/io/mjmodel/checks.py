@@ -39,7 +39,8 @@ def check_numbers(c: Compiled) -> None:
                 element = (
                     c.element(kind, i) if kind in ("body", "joint", "geom", "actuator", "tendon") else f"{kind} {i}"
                 )
-                raise c.error(f"{what} of {element} is {problem}", element)
+                expected = "0 or more" if problem == "negative" else "a finite number"
+                raise c.error(f"{what} of {element} is {problem}", element, expected=expected)
 
 
 def refuse_medium_and_others(c: Compiled) -> None:

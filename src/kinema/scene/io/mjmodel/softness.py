@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kinema.errors import ModelError
 from kinema.scene.io.mjmodel.compiled import Compiled, vector_of
 from kinema.scene.softness import ContactPair, ContactSurface, FileOptions, Softness
 
@@ -68,6 +69,9 @@ def options_of(c: Compiled) -> FileOptions:
     for flag in ("refsafe", "eulerdamp"):
         if c.disabled(flag):
             c.notes.append(f"left out: the disabled flag {flag!r}")
+    if not opt.timestep > 0:
+        what = "the time step is not positive"
+        raise ModelError(what, where=f"{c.source} <option>", got=float(opt.timestep), fix='write timestep="0.002"')
     gravity = (0.0, 0.0, 0.0) if c.disabled("gravity") else vector_of(opt.gravity)
     cone, integrator = c.word("Cone", opt.cone), c.word("Integrator", opt.integrator)
     return FileOptions(float(opt.timestep), integrator, gravity, cone == "elliptic", float(opt.impratio))
