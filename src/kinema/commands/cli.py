@@ -119,12 +119,17 @@ def verify(full: bool = False, only: str | None = None, json: bool = False) -> i
     Args:
         full: Many more random cases, among them 5,000 trees against Pinocchio and MuJoCo if these are installed;
             takes about ten minutes.
-        only: One check: gradients, modes, bits, overflow, finite, impacts, trees, images or memory.
-        json: Print one JSON object on standard output; with --only impacts, all measurements of all scenes.
+        only: One check: gradients, modes, bits, overflow, finite, impacts, trees, files, images or memory.
+        json: Print one JSON object on standard output; with --only impacts or files, all
+            measurements of all scenes or files.
     """
-    from kinema.verification import impacts, verify
+    from kinema.verification import census, impacts, verify
 
     verify.check_name(only)
+    if json and only == verify.FILES:
+        rows = [census.examine(file) for file in census.files()]
+        print(json_format.dumps([vars(row) for row in rows]))
+        return 1 if any(row.wrong() for row in rows) else 0
     if json and only == verify.IMPACTS:
         measured = impacts.check(full=True)
         print(json_format.dumps(measured))

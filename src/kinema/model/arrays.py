@@ -14,6 +14,7 @@ from kinema.model.constraints import ConstraintArrays, find_constraints
 from kinema.model.forces import LawArrays, find_forces
 from kinema.model.keyframes import KeyframeArrays, find_keyframes
 from kinema.model.matter import MatterArrays, find_matter
+from kinema.model.singular_masses import refuse_singular
 from kinema.model.sites import SiteArrays, find_sites
 from kinema.model.softness import SoftArrays, find_softness, override_friction
 from kinema.model.transmissions import TransmissionArrays, find_transmissions
@@ -131,6 +132,7 @@ def find_arrays(scene: Scene) -> SceneArrays:
     """
     placed = scene.robots
     tree = build_tree(placed)
+    refuse_singular(tree)
     shapes, found = find_shapes(tree, placed, scene.ground, scene.contact)
     matter = find_matter(tree, scene.matter, scene.attachments, scene.wind)
     candidates = find_candidates(tree, shapes, found)

@@ -23,7 +23,7 @@ def inverse_weights(tree: TreeArrays) -> tuple[np.ndarray, np.ndarray]:
         of freedom, shape (nv,).
     """
     R, p = tree.initial_poses()
-    motions = _motions(tree, R, p)
+    motions = unit_motions(tree, R, p)
     bodies, dofs = np.zeros((len(tree.bodies), 2)), np.zeros(tree.nv)
     root_of = np.concatenate([[0], tree.root])
     of_body = root_of[tree.body_link]
@@ -35,10 +35,10 @@ def inverse_weights(tree: TreeArrays) -> tuple[np.ndarray, np.ndarray]:
         if _only_slides(tree, joints, mine):
             bodies[mine, 0] = dofs[first:end] = 1.0 / tree.mass[mine[0]]
             continue
-        jacobians = {int(b): _jacobian(tree, int(b), R, p, motions)[:, first:end] for b in mine}
+        jacobians = {int(b): body_jacobian(tree, int(b), R, p, motions)[:, first:end] for b in mine}
         M = np.diag(tree.armature[first:end])
         for b, J in jacobians.items():
-            M = M + J.T @ _inertia(tree, b, R) @ J
+            M = M + J.T @ body_inertia(tree, b, R) @ J
         inverse = np.linalg.inv(M)
         for b, J in jacobians.items():
             A = np.diag(J @ inverse @ J.T)
@@ -61,7 +61,7 @@ def _only_slides(tree: TreeArrays, joints: np.ndarray, bodies: np.ndarray) -> bo
     return aligned and not (np.abs(tree.com[b]) > ALIGNED).any() and not tree.inertia[b][[1, 2, 4]].any()
 
 
-def _motions(tree: TreeArrays, R: np.ndarray, p: np.ndarray) -> np.ndarray:
+def unit_motions(tree: TreeArrays, R: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Angular velocity, and velocity of the world's origin, per unit of each velocity, shape (nv, 6)."""
     out = np.zeros((tree.nv, 6))
     for i, one in enumerate(tree.types):
@@ -74,7 +74,7 @@ def _motions(tree: TreeArrays, R: np.ndarray, p: np.ndarray) -> np.ndarray:
     return out
 
 
-def _jacobian(tree: TreeArrays, body: int, R: np.ndarray, p: np.ndarray, motions: np.ndarray) -> np.ndarray:
+def body_jacobian(tree: TreeArrays, body: int, R: np.ndarray, p: np.ndarray, motions: np.ndarray) -> np.ndarray:
     """Velocity of a body's centre of mass, and its angular velocity, shape (6, nv)."""
     link = int(tree.body_link[body])
     last = int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
@@ -86,7 +86,7 @@ def _jacobian(tree: TreeArrays, body: int, R: np.ndarray, p: np.ndarray, motions
     return out
 
 
-def _inertia(tree: TreeArrays, body: int, R: np.ndarray) -> np.ndarray:
+def body_inertia(tree: TreeArrays, body: int, R: np.ndarray) -> np.ndarray:
     """Mass and inertia of a body about its centre of mass in world axes, shape (6, 6)."""
     xx, xy, xz, yy, yz, zz = tree.inertia[body]
     turn = R[tree.body_link[body]] @ tree.body_rotation[body]

@@ -29,7 +29,7 @@ from kinema.scene.shapes.quadruped import quadruped
 from kinema.simulation.options import StepOptions
 from kinema.simulation.simulate import simulate
 from kinema.simulation.step import step_program
-from kinema.verification import impacts, random_images, random_matter, random_scenes, twins
+from kinema.verification import census, impacts, random_images, random_matter, random_scenes, twins
 
 Check = tuple[str, bool | None, str]
 Numbers = dict[str, Tensor]
@@ -43,7 +43,8 @@ OF_ROBOTS = ("mass", "com", "inertia", "offset", "armature", "stiffness", "dampi
 DIFFERENTIATED = {"gravity", "friction", "contact/erp", "contact/cfm", *OF_SOLIDS, *OF_PARTICLES, *OF_ROBOTS}
 
 IMPACTS = "impacts"
-NAMES = ("gradients", "modes", "bits", "overflow", "finite", IMPACTS, "trees", "images", "memory")
+FILES, SAMPLE = "files", 5
+NAMES = ("gradients", "modes", "bits", "overflow", "finite", IMPACTS, "trees", FILES, "images", "memory")
 
 
 def run(*, full: bool = False, only: str | None = None, progress: bool = True) -> list[Check]:
@@ -63,6 +64,8 @@ def run(*, full: bool = False, only: str | None = None, progress: bool = True) -
     """
     check_name(only)
     many, scenes = 40 if full else 1, len(impacts.scenes(full))
+    robot_files = list(census.files())
+    few = min(SAMPLE, len(robot_files))
     rows: list[tuple[str, Callable[[Iterable[int]], tuple[bool | None, str]], int, int]] = [
         ("rollout gradients in contact, 1/32/256 steps", _gradients, 3 * many, SEED),
         ("forward against reverse mode (dot product)", _dot_products, 5 * many, SEED),
@@ -71,6 +74,7 @@ def run(*, full: bool = False, only: str | None = None, progress: bool = True) -
         ("finite steps have finite gradients: random scenes", _finite_gradients, 250 if full else 2, 0),
         ("gradients through impacts: secants and closed forms", partial(_impacts, full=full), scenes, 0),
         ("random trees against Pinocchio and MuJoCo", compare_trees, 5000 if full else 20, 0),
+        ("robot files against Pinocchio and MuJoCo", compare_files, len(robot_files) if full else few, 0),
         ("gradients of images: random and degenerate faces", _images, 500 if full else 50, 0),
         ("memory after many calls and their gradients", _memory, 12 if full else 2, SEED),
     ]
@@ -138,6 +142,16 @@ def compare_trees(seeds: Iterable[int]) -> tuple[bool | None, str]:
         largest, seed = max(seen for name, seen in worst.items() if limits[name] == limit)
         told.append(f"{kind} {largest:.1e} (tree {seed}, limit {limit:.0e})")
     return not wrong, "; ".join([f"worst relative difference of {', '.join(told)}", *(f"wrong: {w}" for w in wrong)])
+
+
+def compare_files(numbers: Iterable[int]) -> tuple[bool | None, str]:
+    """Masses, bias, motion and gradients of robot files of other packages, see `census`."""
+    if census.missing():
+        return None, f"not installed; pip install {' '.join(census.missing())}"
+    files = list(census.files())
+    rows = [census.examine(files[number]) for number in numbers]
+    wrong = [f"{name} of {row.file}" for row in rows for name in row.wrong()]
+    return not wrong, "; ".join([census.summary(rows), *(f"wrong: {one}" for one in wrong)])
 
 
 def soft_block(seed: int, worlds: int = 0) -> Inputs:

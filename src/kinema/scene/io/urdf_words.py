@@ -92,8 +92,8 @@ def check_words(root: Element, ignore: Ignore, strict: bool) -> None:
                 placing = element.tag in PLACED_BY_ATTRIBUTES and not _is_drawn_only(element)
                 if strict or placing or _is_misspelt(name, rule.attributes):
                     expected = ", ".join(rule.attributes) or "no attributes"
-                    fix = close_to(name, rule.attributes + rule.ignored_attributes) or "rename it, or delete it"
-                    raise element.error(f"unknown attribute {short(name)}", expected=expected, fix=fix)
+                    near = close_to(name, rule.attributes + rule.ignored_attributes) or "rename it, or delete it"
+                    raise element.error(f"unknown attribute {short(name)}", expected=expected, fix=near)
                 ignore(f"unknown attribute {short(name)} of <{element.tag}>", element)
         read = []
         for child in element.children:

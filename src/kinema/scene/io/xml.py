@@ -141,8 +141,8 @@ class Element:
         words = text.split()
         amount = "one number" if count == 1 else f"{count} numbers"
         if len(words) != count:
-            fix = PLAIN_NUMBERS if "," in text else None
-            raise self.error(f"{label} needs {amount}", got=short(text), expected=amount, fix=fix)
+            way = PLAIN_NUMBERS if "," in text else None
+            raise self.error(f"{label} needs {amount}", got=short(text), expected=amount, fix=way)
         values = []
         for word in words:
             if not _NUMBER.fullmatch(word) and not _SPECIAL.fullmatch(word):
