@@ -88,6 +88,21 @@ def test_a_linkage_with_everything(steps, tolerance, h, loop):
     assert counts.at_limits >= 3 * steps and counts.switches <= 0.05 * counts.cases, counts
 
 
+@pytest.mark.parametrize("loop", ["connect", "weld"])
+@pytest.mark.parametrize(("steps", "tolerance", "h"), LENGTHS[:2])
+def test_errors_that_close_at_the_largest_speed(steps, tolerance, h, loop):
+    """The loop starts 0.02 m and 0.1 rad off, and the follower 0.05 m: each closes along its error, at 0.02 m/s."""
+    model, q, v = linkage(loop, max_correction_speed=0.02)
+    q[model.tree.q_start[model.joints.index("l/d")]] += 0.05
+    q[model.tree.q_start[model.joints.index("l/e")]] += 0.05
+    counts = Counts()
+    case = Case(
+        model, q, v, (*INERTIAL, "offset", "axis"), "l/c", torch.zeros(4, dtype=torch.float64), ("limit_impulse",)
+    )
+    check_gradients(case, steps, tolerance, h, 0, counts)
+    assert counts.switches <= 0.05 * counts.cases, counts
+
+
 def test_servos_beyond_their_bounds():
     """Where a servo turns from implicit to constant, by all its numbers, against central differences."""
     hinge = {"kind": "revolute", "axis": (0.0, 1.0, 0.0), "damping": 0.05}

@@ -181,6 +181,28 @@ def test_a_welded_pair_moves_as_one_body():
     assert float((poses.rotation[:, 0] - poses.rotation[:, 1]).abs().max()) < 1e-4
 
 
+@pytest.mark.parametrize("solver", ["newton", "pgs"])
+def test_equations_that_start_violated_close_at_the_largest_speed(solver):
+    """A mimic joint 0.4 m off and a weld 0.4 rad off: the speed of closing is 1 m/s and 1 rad/s, never erp e / dt.
+
+    Over the last 2 mm erp e / dt is less: from there on the error shrinks by 1 - erp in every step.
+    """
+    carts = (*slider().bodies, Body("other", None, Pose(), (_rail("second", Mimic("rail")),), _lump()))
+    lump = MassProperties(MASS, (0.0, 0.0, 0.0), (0.02, 0.0, 0.0, 0.03, 0.0, 0.04))
+    body = Body("a", None, Pose(), (Joint("free", "free"),), lump)
+    turned = Pose((0.0, 0.0, 0.0), (math.cos(0.2), 0.0, math.sin(0.2), 0.0))
+    weld = Closure("weld", "weld", "a", None, Pose(), turned)
+    contact = {"solver": solver, "iterations": 300, "cfm": 1e-9}
+    carts_path = run(model_of(Robot("s", carts), gravity=(0.0, 0.0, 0.0), **contact), [0.0, 0.4], steps=600)
+    error = carts_path.q[:, 1] - carts_path.q[:, 0]
+    assert float((error[1:] - error[:-1]).abs().max()) == pytest.approx(DT, rel=1e-6)
+    assert float(error[300]) == pytest.approx(0.1, rel=1e-6) and abs(float(error[-1])) < 1e-6
+    path = run(model_of(Robot("w", (body,), closures=(weld,)), gravity=(0.0, 0.0, 0.0), **contact), steps=600)
+    # The error of a weld is the sine of its angle. It is capped, so that the joint turns at 1 rad/s.
+    assert float(path.v[:, :3].norm(dim=-1).max()) == pytest.approx(1.0, rel=1e-6)
+    assert float(path.v[300, 1]) == pytest.approx(1.0, rel=1e-6) and float(path.v[-1].abs().max()) < 1e-6
+
+
 # -- actuators -----------------------------------------------------------------------------------------------------
 
 

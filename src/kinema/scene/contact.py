@@ -61,7 +61,8 @@ class Contact:
             states and flat for the others wherever an impact is off-centre or a joint rebounds from its limit.
             Restitution above zero always resolves the time of impact.
         erp: Error reduction parameter: fraction of penetration, limit violation or loop error corrected per step.
-        max_correction_speed: Largest speed at which penetration and limit violation are corrected [m/s, rad/s].
+        max_correction_speed: Largest speed at which penetration, violated limits and errors of mimic joints and loops
+            are corrected [m/s, rad/s].
         cfm: Constraint force mixing [1/kg], added to the diagonal of the Delassus matrix: the only regularisation. It
             determines how redundant contacts share a load: a foot on two points, a box on four.
         margin: Contacts with a larger gap are ignored [m].

@@ -297,11 +297,11 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
     """Rows of mimic joints, dry friction, limits and loops; returns the table of loops."""
     p, c, fixed, q = rows.program, rows.constraints, rows.constraints.model.constraints, rows.links.q
     shared, sides = (v_free, rows.dt, rows.J, rows.b), (rows.lower, rows.upper)
-    whole: tuple[Any, ...] = (v_free, c.law.step, rows.J, rows.b)
+    ends: tuple[Any, ...] = (v_free, rows.J, rows.b)
     at = 0
     if fixed.follower_names:
         joints, start = follower_table(p, c), p.constant("follower_start", Int, at)
-        p.call(follower_rows, c.supports, c.support, joints, start, c.law.erp, q, *whole, *sides)
+        p.call(follower_rows, c.supports, c.support, joints, start, c.law, q, *ends, *sides)
         at += len(fixed.follower_names)
     if fixed.rubbing_names:
         dof, start = p.constant("rubbing", Int, fixed.rubbing["dof"]), p.constant("rubbing_start", Int, at)
@@ -328,13 +328,13 @@ def _fixed_rows(rows: RowSet, v_free: Ref) -> Loops | None:
             p.call(ball_limit_rows, c.supports, c.support, balls, limits["upper"], *rest)
     if not c.singles:
         p.call(clear, *sides)
-    return _loop_rows(rows, whole) if fixed.loop_names else None
+    return _loop_rows(rows, ends) if fixed.loop_names else None
 
 
 def _loop_rows(rows: RowSet, shared: tuple[Ref, ...]) -> Loops:
     p, c, links = rows.program, rows.constraints, rows.links
     table = loop_table(p, c)
-    where = (links.tree, c.supports, c.support, table, c.law.erp, c.count.singles)
+    where = (links.tree, c.supports, c.support, table, c.law, c.count.singles)
     p.call(loop_rows, *where, links.R, links.p, links.S, *shared)
     return table
 

@@ -8,7 +8,7 @@ second (see `pgs.Supports`). b is the row's velocity at the end of the step with
 For an equation with the error e [m, rad] and a contact or limit with the gap g [m, rad], with the time step dt and the
 error reduction parameter (ERP) erp:
 
-    v_target = -erp e / dt                             an equation: mimic joints, loops                      (2)
+    v_target = -erp e / dt, |v_target| <= max_correction_speed          an equation: mimic joints, loops     (2)
     v_target = -g / dt                                 an open gap: the step may close it, but not pass it   (3)
     v_target = min(-erp g / dt, max_correction_speed)  penetration, g < 0: the step corrects a fraction erp  (4)
     v_target = 0                                       dry friction, both directions of sliding              (5)
@@ -19,7 +19,7 @@ step removes the remaining speed. Rows that bounce do not take part in this prob
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, cross, func, kernel, max, record, vec3
+from kinema.lang import Array, Float, cross, dot, func, kernel, max, norm, record, vec3
 
 FAST = 100.0  # [rad/s, m/s] limits whose b is at least this are inactive
 UNBOUNDED = 1e30  # [N s, N m s]
@@ -31,7 +31,7 @@ class Law:
 
     step: Time step [s]; `dt` of the rows may be a part of it.
     erp: Error reduction parameter (ERP): fraction of an error corrected per step [-].
-    max_correction_speed: Largest speed that corrects penetration and violated limits [m/s, rad/s].
+    max_correction_speed: Largest speed that corrects penetration, violated limits and errors of equations [m/s, rad/s].
     margin: Contacts with at least this gap are inactive [m].
     """
 
@@ -48,6 +48,15 @@ def closing_speed(law: Law, gap: Float, dt: Float):
     if gap < 0.0:
         speed = max(law.erp * gap / law.step, -law.max_correction_speed)
     return speed
+
+
+@func
+def correction_rate(law: Law, error: vec3):
+    """The fraction of an equation's error that is corrected per second [1/s]: (2), along the error."""
+    rate, most = law.erp / law.step, law.max_correction_speed
+    if dot(error, error) * rate * rate > most * most:
+        rate = most / norm(error)
+    return rate
 
 
 @func

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinema.contact.complementarity.constraint_rows import arm_of, motion_per_dof
+from kinema.contact.complementarity.constraint_rows import Law, arm_of, correction_rate, motion_per_dof
 from kinema.contact.complementarity.pgs import Supports
 from kinema.kinematics.tree import Tree
 from kinema.lang import Array, Float, Int, columns_of, cross, kernel, mat33, record, vec3
@@ -36,13 +36,12 @@ def loop_rows(
     supports: Supports,
     support: Array[Int],
     loops: Loops,
-    erp: Float,
+    law: Law,
     singles: Int,
     R: Array[mat33],
     p: Array[vec3],
     S: Array[Motion],
     v_free: Array[Float],
-    dt: Float,
     J: Array[Float],
     b: Array[Float],
 ):
@@ -68,7 +67,7 @@ def loop_rows(
                 J[(r + 4) * wide + t] = spin.y
                 J[(r + 5) * wide + t] = spin.z
         # b (1), (2) with the distance of the origins as the error
-        apart = moving + (here - there) * (erp / dt)
+        apart = moving + (here - there) * correction_rate(law, here - there)
         b[r] = apart.x
         b[r + 1] = apart.y
         b[r + 2] = apart.z
@@ -76,7 +75,8 @@ def loop_rows(
         if loops.welded[i] > 0:
             x, y, z = columns_of(R[one] @ loops.first_turn[i])
             x_to, y_to, z_to = columns_of(R[two] @ loops.second_turn[i])
-            turned = turning + (cross(x_to, x) + cross(y_to, y) + cross(z_to, z)) * (0.5 * erp / dt)
+            off = 0.5 * (cross(x_to, x) + cross(y_to, y) + cross(z_to, z))
+            turned = turning + off * correction_rate(law, off)
             b[r + 3] = turned.x
             b[r + 4] = turned.y
             b[r + 5] = turned.z

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kinema.contact.complementarity.constraint_rows import UNBOUNDED
+from kinema.contact.complementarity.constraint_rows import UNBOUNDED, Law
 from kinema.contact.complementarity.pgs import Supports
-from kinema.lang import Array, Float, Int, func, kernel, record, vec3
+from kinema.lang import Array, Float, Int, func, kernel, max, min, record, vec3
 
 
 @record
@@ -40,10 +40,9 @@ def follower_rows(
     support: Array[Int],
     followers: Followers,
     start: Int,
-    erp: Float,
+    law: Law,
     q: Array[Float],
     v_free: Array[Float],
-    dt: Float,
     J: Array[Float],
     b: Array[Float],
     lower: Array[Float],
@@ -65,6 +64,7 @@ def follower_rows(
             J[r * supports.widest + t] = entry
         # b (1) with the target velocity of an equation (2)
         error = q[followers.q[i]] - wanted
-        b[r] = v_free[followers.dof[i]] - k * v_free[followers.leader[i]] + erp * error / dt
+        speed = max(min(law.erp * error / law.step, law.max_correction_speed), -law.max_correction_speed)
+        b[r] = v_free[followers.dof[i]] - k * v_free[followers.leader[i]] + speed
         lower[r] = -UNBOUNDED
         upper[r] = UNBOUNDED
