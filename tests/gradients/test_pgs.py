@@ -31,7 +31,8 @@ from kinema.contact.complementarity.pgs_dense import (
     row_matrix,
 )
 from kinema.contact.complementarity.residual import residual
-from kinema.kinematics.tree import Branches, Factors
+from kinema.kinematics.factors import Factors
+from kinema.kinematics.tree import Branches
 from kinema.lang import Array, Float, Index, Int, kernel
 from kinema.lang.autograd.rollout import rollout
 from kinema.lang.build import compiler

@@ -20,6 +20,7 @@ for constant a and b: sums of wrenches up the tree, as in inverse dynamics.
 from __future__ import annotations
 
 from kinema.dynamics.rnea_crba import Bodies
+from kinema.kinematics.articulated_factors import force_from, motion_at
 from kinema.kinematics.joint_types import own_motion, own_motion_adjoint
 from kinema.kinematics.tree import Tree
 from kinema.lang import (
@@ -34,6 +35,7 @@ from kinema.lang import (
     mat33,
     record,
     rows_of,
+    sqrt,
     struct,
     transpose,
     vec3,
@@ -117,18 +119,6 @@ def rigid(body: RigidInertia):
     """Articulated-body inertia of a single rigid body."""
     m, h = body.mass, body.h
     return Hung(body.I, mat33(0.0, -h.z, h.y, h.z, 0.0, -h.x, -h.y, h.x, 0.0), Sym33(m, 0.0, 0.0, m, 0.0, m))
-
-
-@func
-def motion_at(m: Motion, r: vec3):
-    """A motion about a point at r."""
-    return Motion(m.w, m.v + cross(m.w, r))
-
-
-@func
-def force_from(f: Force, r: vec3):
-    """A force given about a point at r, about this origin."""
-    return Force(f.n + cross(r, f.f), f.f)
 
 
 @kernel
@@ -219,23 +209,14 @@ def accelerations(
     sweep_down(tree, links, solved, left, a, solved.W)
 
 
-@kernel
-def accelerations_adjoint(
-    tree: Tree,
-    links: OwnLinks,
-    solved: Articulated,
-    a: Array[Float],
-    a_adj: Array[Float],
-    links_adj: OwnLinks.adj,
-    diagonal_adj: Array[Float],
-    force_adj: Array[Float],
-):
+@func
+def pull_back_accelerations(tree, links, solved, a, W, a_adj, links_adj, diagonal_adj, force_adj):
     """Solve for a_adj with the same factors, then sum wrenches up the tree (see the top of this file).
 
     b is the solution, and B are the motions of the links due to b, as W are those due to a.
     """
     S, p, inertia, F = links.S, links.p, links.inertia, links.F
-    U, inverse, W = solved.U, solved.inverse, solved.W
+    U, inverse = solved.U, solved.inverse
     n = len(a)
     # b = (M + diagonal)^-1 a_adj, as in `accelerations`.
     pull, left, b, B = local(Force, n), local(Float, n), local(Float, n), local(Motion, n)
@@ -276,3 +257,54 @@ def accelerations_adjoint(
             links_adj.p[up] -= moved
             of_a[up] += force_from(one, r)
             of_b[up] += force_from(two, r)
+
+
+@kernel
+def accelerations_adjoint(
+    tree: Tree,
+    links: OwnLinks,
+    solved: Articulated,
+    a: Array[Float],
+    a_adj: Array[Float],
+    links_adj: OwnLinks.adj,
+    diagonal_adj: Array[Float],
+    force_adj: Array[Float],
+):
+    """Adjoint of `accelerations`."""
+    pull_back_accelerations(tree, links, solved, a, solved.W, a_adj, links_adj, diagonal_adj, force_adj)
+
+
+@kernel
+def whole_accelerations_adjoint(
+    tree: Tree,
+    links: OwnLinks,
+    solved: Articulated,
+    whole: Array[Float],
+    a_adj: Array[Float],
+    links_adj: OwnLinks.adj,
+    diagonal_adj: Array[Float],
+    force_adj: Array[Float],
+):
+    """Adjoint of `accelerations` at the accelerations of a whole step, which include impulses.
+
+    It contains the cotangents of the mass matrix in the impulses, too, if a_adj contains all that follows from them.
+    """
+    W = local(Motion, len(whole))
+    for i in range(len(tree.parent)):
+        up = tree.parent[i]
+        for k in range(tree.v_start[i], tree.v_start[i] + tree.dofs[i]):
+            before = Motion(vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0))
+            if k > tree.v_start[i]:
+                before = W[k - 1]
+            elif up > 0:
+                above = tree.v_start[up - 1] + tree.dofs[up - 1] - 1
+                before = motion_at(W[above], links.p[i + 1] - links.p[up])
+            W[k] = before + own_motion(tree.kind[i], k - tree.v_start[i], links.S[k]) * whole[k]
+    pull_back_accelerations(tree, links, solved, whole, W, a_adj, links_adj, diagonal_adj, force_adj)
+
+
+@kernel
+def inverse_roots(inverse: Array[Float], root: Array[Float]):
+    """D^-1/2 of every degree of freedom."""
+    for d in range(len(root)):
+        root[d] = sqrt(inverse[d])

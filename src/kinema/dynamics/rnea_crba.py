@@ -25,7 +25,8 @@ cotangent of R is 2 G R I, and the cotangent of c is 2 m (tr(G) c - G c).
 
 from __future__ import annotations
 
-from kinema.kinematics.tree import Branches, Factors, Tree
+from kinema.kinematics.factors import Factors
+from kinema.kinematics.tree import Branches, Tree
 from kinema.lang import Array, Float, Int, dot, func, kernel, local, mat33, outer, record, sqrt, transpose, vec3
 from kinema.math import Force, Motion, RigidInertia, Sym33, product_cotangent, rigid_inertia
 

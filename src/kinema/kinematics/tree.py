@@ -79,21 +79,6 @@ class Branches:
 
 
 @record
-class Factors:
-    """The mass matrix M = L^T D L along the branches: entry (d, e) of L and U has the index row[d] + depth[e].
-
-    U: D L.
-    L: Unit lower triangular factor.
-    root: D^-1/2.
-    """
-
-    branches: Branches
-    U: Array[Float]
-    L: Array[Float]
-    root: Array[Float]
-
-
-@record
 class Joints:
     """Geometry of the joints.
 

@@ -15,7 +15,15 @@ from kinema.model.arrays import SceneArrays
 from kinema.model.tree import OF_SPRING, TreeArrays
 from kinema.simulation.applied_forces import AppliedForces, apply_forces
 from kinema.simulation.links import Links
-from kinema.simulation.tree_dynamics import Bias, Factors, Prescribed, accelerate, articulated_pays, bias, prescribe
+from kinema.simulation.tree_dynamics import (
+    Bias,
+    MassFactors,
+    Prescribed,
+    accelerate,
+    articulated_pays,
+    bias,
+    prescribe,
+)
 
 
 @dataclass(frozen=True)
@@ -57,19 +65,19 @@ class FreeMotion:
     Attributes:
         a: Accelerations dv/dt.
         net: Forces minus bias.
-        factors: Factors of the mass matrix; None if the articulated-body algorithm does not form them.
+        factors: Factors of the mass matrix; None if nothing needs them.
         prescribed: Prescribed joints.
         applied: Applied forces.
     """
 
     a: Ref
     net: Ref
-    factors: Factors | None
+    factors: MassFactors | None
     prescribed: Prescribed | None
     applied: AppliedForces
 
 
-def inertial_forces(links: Links, dt: Ref, *, hard: bool, whole: Ref | None = None) -> Inertial:
+def inertial_forces(links: Links, dt: Ref, *, hard: bool, whole: Ref | None = None, bounces: bool = False) -> Inertial:
     """Coriolis, centrifugal and gravity forces, with the accelerations of prescribed joints.
 
     Args:
@@ -77,11 +85,13 @@ def inertial_forces(links: Links, dt: Ref, *, hard: bool, whole: Ref | None = No
         dt: Time after which prescribed joints reach the given velocities [s].
         hard: Whether there are constraints, which need the factors of the mass matrix.
         whole: As in `accelerate`.
+        bounces: Whether constraints are resolved at their time of impact, which needs entries of the mass matrix.
     """
     p, tree = links.program, links.arrays
     zero, prescribed = p.constant("zero", Float, [0.0] * tree.nv), prescribe(links, dt)
     at = zero if prescribed is None else prescribed.acceleration
-    articulated = not hard and prescribed is None and articulated_pays(tree)
+    able = prescribed is None and (not hard or (whole is not None and not bounces))
+    articulated = able and articulated_pays(tree, rows=hard)
     return Inertial(bias(links, at, articulated=articulated, further=whole), prescribed, zero)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from kinema.contact.complementarity import articulated_newton
 from kinema.contact.complementarity.impulses_from_motion import Trust, newton_impulses_again
 from kinema.contact.complementarity.mass_scaling import (
     Scaled,
@@ -33,12 +34,12 @@ from kinema.contact.complementarity.newton_adjoint import (
 )
 from kinema.integrate.joints import mean_accelerations
 from kinema.integrate.velocity_axes import velocities_in_first_axes
-from kinema.lang import Float, Int
+from kinema.lang import Float, Int, Kernel
 from kinema.lang.programs.program import STATE, Ref
 from kinema.scene.contact import NEWTON, PGS
 from kinema.simulation.constraints import RowSet
 from kinema.simulation.pgs import sweep
-from kinema.simulation.tree_dynamics import Factors
+from kinema.simulation.tree_dynamics import ArticulatedFactors, Factors, MassFactors
 
 # By itemsize of Float:
 PRECISION = {8: 1e-13, 4: 1e-5}  # of the solver "newton", relative to the largest impulse
@@ -84,7 +85,7 @@ class SolverInput:
     """
 
     rows: RowSet
-    factors: Factors
+    factors: MassFactors
     Y: Ref | None
     cone: Ref
     sweeps: Ref
@@ -102,8 +103,35 @@ class Solution:
     v_end: Ref
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """Kernels that read the factors of the mass matrix."""
+
+    newton_impulses: Kernel
+    newton_impulses_again: Kernel
+    newton_impulses_adjoint: Kernel
+    newton_rows_of_jacobian: Kernel
+    newton_jacobian_adjoint: Kernel
+    velocity_change: Kernel
+    velocity_change_adjoint: Kernel
+
+
+BY_FACTORS: dict[type, Kernels] = {
+    Factors: Kernels(
+        newton_impulses,
+        newton_impulses_again,
+        newton_impulses_adjoint,
+        newton_rows_of_jacobian,
+        newton_jacobian_adjoint,
+        velocity_change,
+        velocity_change_adjoint,
+    ),
+    ArticulatedFactors: Kernels(**{f.name: getattr(articulated_newton, f.name) for f in fields(Kernels)}),
+}
+
+
 def solve(
-    rows: RowSet, factors: Factors, v: Ref, sweeps: Ref, *, Y: Ref | None = None, step: WholeStep | None = None
+    rows: RowSet, factors: MassFactors, v: Ref, sweeps: Ref, *, Y: Ref | None = None, step: WholeStep | None = None
 ) -> Solution:
     """Impulses of all rows, and the velocities after them.
 
@@ -122,7 +150,7 @@ def solve(
     return Solution(impulse, z, _velocities_after(rows, factors, z, v, step))
 
 
-def scale(rows: RowSet, factors: Factors) -> Ref:
+def scale(rows: RowSet, factors: MassFactors) -> Ref:
     """Y = D^-1/2 L^-T J^T, row by row: J M^-1 J^T = Y Y^T."""
     p, size = rows.program, rows.constraints.rows * rows.constraints.wide
     scaled: Any = Scaled(H=p.scratch("H", Float, size), Y=p.scratch("Y", Float, size))
@@ -135,26 +163,26 @@ def scale(rows: RowSet, factors: Factors) -> Ref:
     return scaled.Y
 
 
-def _velocities_after(rows: RowSet, factors: Factors, z: Ref, v: Ref, step: WholeStep | None) -> Ref:
+def _velocities_after(rows: RowSet, factors: MassFactors, z: Ref, v: Ref, step: WholeStep | None) -> Ref:
     """v + M^-1 J^T impulse."""
-    p = rows.program
+    p, by = rows.program, BY_FACTORS[type(factors)]
     dv, v_end = (p.scratch(n, Float, rows.links.arrays.nv) for n in ("dv", "v_after_impulses"))
     if step is None or step.acceleration is None:
-        p.call(velocity_change, factors, z, v, dv, v_end)
+        p.call(by.velocity_change, factors, z, v, dv, v_end)
         return v_end
     with p.custom() as node:
-        p.call(velocity_change, factors, z, v, dv, v_end)
+        p.call(by.velocity_change, factors, z, v, dv, v_end)
     with p.adjoint_of(node):
         p.call(mean_accelerations, step.a, v, v_end, rows.dt, step.acceleration)
-        p.call(velocity_change_adjoint, factors, v_end.adj, z.adj, v.adj)
+        p.call(by.velocity_change_adjoint, factors, v_end.adj, z.adj, v.adj)
     return v_end
 
 
 # -- Newton's method ---------------------------------------------------------------------------------------------------
 
 
-def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, step: WholeStep | None) -> None:
-    p, c, links = rows.program, rows.constraints, rows.links
+def _newton(rows: RowSet, factors: MassFactors, cone: Ref, z: Ref, impulse: Ref, step: WholeStep | None) -> None:
+    p, c, links, by = rows.program, rows.constraints, rows.links, BY_FACTORS[type(factors)]
     size = c.model.dtype.itemsize
     scaled = Scaled(**{n: p.scratch(f"newton_{n}", Float, c.rows * c.wide) for n in ("H", "Y")})
     limits = {
@@ -176,13 +204,13 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
     with p.custom() as node:
         names = {"residual": "residual", "unsolved_at": "unsolved_at", "iterations": "record_iterations"}
         report = Report(**{n: p.output(name, Float, 1) for n, name in names.items()})
-        p.call(newton_impulses, problem, known, effort, scaled, found, report)
+        p.call(by.newton_impulses, problem, known, effort, scaled, found, report)
     if step is not None and step.v.buffer.kind == STATE and size in TRUSTED:
         v_end = p.scratch("v_known", Float, links.arrays.nv)
         trust = Trust(**{n: p.constant(f"trust_{n}", Float, x) for n, x in TRUSTED[size].items()})
         with p.again_of(node):
             p.call(velocities_in_first_axes, links.tree, step.v.next, rows.dt, v_end)
-            p.call(newton_impulses_again, problem, known, effort, trust, step.v_free, v_end, scaled, found)
+            p.call(by.newton_impulses_again, problem, known, effort, trust, step.v_free, v_end, scaled, found)
     with p.adjoint_of(node):
         fixed = c.model.constraints
         bounded = p.constant("bounded_rows", Int, c.singles - len(fixed.stop_names) - len(fixed.limit_names))
@@ -192,14 +220,14 @@ def _newton(rows: RowSet, factors: Factors, cone: Ref, z: Ref, impulse: Ref, ste
         if step is not None and step.linearised and c.rows <= MOST_AT_ONCE:
             kept = _kept_systems(rows)
             p.call(newton_systems, problem, effort.singular, scaled, found, *kept)
-            p.call(newton_rows_of_jacobian, problem, known, bounded, scaled, found, *kept, *pulled)
+            p.call(by.newton_rows_of_jacobian, problem, known, bounded, scaled, found, *kept, *pulled)
         else:
-            p.call(newton_impulses_adjoint, problem, known, effort.singular, bounded, scaled, found, *pulled)
+            p.call(by.newton_impulses_adjoint, problem, known, effort.singular, bounded, scaled, found, *pulled)
         at = (rows.count, c.supports, known)
         if step is None or step.acceleration is None:
             p.call(newton_rows_adjoint, *at, scaled, found, multipliers, known.adj, rows.J.adj)
         else:
-            p.call(newton_jacobian_adjoint, *at, found, multipliers, rows.J.adj)
+            p.call(by.newton_jacobian_adjoint, *at, found, multipliers, rows.J.adj)
 
 
 def _kept_systems(rows: RowSet) -> tuple[Any, ...]:

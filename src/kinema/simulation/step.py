@@ -95,7 +95,8 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
 
     # 3. forces, and the free motion (without impulses)
     hard = constraints.rows > 0
-    inertial = inertial_forces(links, dt, hard=hard, whole=whole)
+    bounces = hard and constraints.bounces
+    inertial = inertial_forces(links, dt, hard=hard, whole=whole, bounces=bounces)
     pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
     free = free_motion(links, model, inertial, options.loaded, dt, touch=touch, felt=felt, time=time, whole=whole)
     v_free = free_velocities(links, free, dt)

@@ -6,7 +6,7 @@ through other rows, are on different islands. All lanes of a register share the 
 
 from __future__ import annotations
 
-from kinema.contact.complementarity.mass_scaling import put_three, three_of
+from kinema.kinematics.factors import put_three, three_of
 from kinema.lang import Array, Int, func, identity33, min, outer, record, rows_of, shared, static, transpose, vec3
 
 # Kind of a row: single, the first or a later one of three equations, the normal or a friction row of a contact.

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from kinema.contact.complementarity.delassus import first_row
 from kinema.contact.complementarity.friction_cone import friction_within
-from kinema.contact.complementarity.mass_scaling import Scaled, scale_row, scale_three
+from kinema.contact.complementarity.mass_scaling import Scaled
 from kinema.contact.complementarity.newton import Effort, Impulses, Problem, find_impulses
 from kinema.contact.complementarity.pgs import add_row, row_velocity
-from kinema.kinematics.tree import Factors
+from kinema.kinematics.factors import Factors
 from kinema.lang import Array, Float, abs, everywhere, func, kernel, local, max, min, record, select, shared
 
 
@@ -30,28 +30,6 @@ class Trust:
 
     share: Float
     noise: Float
-
-
-@func
-def scaled_motion(factors, dv, z):
-    """z = D^1/2 L dv: the inverse of `mass_scaling.velocities_from`."""
-    branches = factors.branches
-    for i in range(len(branches.row)):
-        begin, found = branches.row[i], dv[i]
-        for t in range(branches.depth[i]):
-            found = found + factors.L[begin + t] * dv[branches.above[begin + t]]
-        z[i] = found / factors.root[i]
-
-
-@func
-def momentum_of(factors, z, momentum):
-    """Add L^T D^1/2 z = M dv to `momentum`."""
-    branches = factors.branches
-    for i in range(len(branches.row)):
-        begin, own = branches.row[i], z[i] / factors.root[i]
-        momentum[i] += own
-        for t in range(branches.depth[i]):
-            momentum[branches.above[begin + t]] += factors.L[begin + t] * own
 
 
 @func
@@ -108,22 +86,9 @@ def unexplained(rows, supports, root, J, x, momentum):
     return sum
 
 
-@kernel
-def newton_impulses_again(
-    problem: Problem,
-    factors: Factors,
-    effort: Effort,
-    trust: Trust,
-    v_free: Array[Float],
-    v_end: Array[Float],
-    scaled: Scaled,
-    found: Impulses,
-):
-    """Recompute the results of `newton_impulses` for its adjoint, from the velocities at the end of the step.
-
-    v_free, v_end: Velocities without and with impulses.
-    scaled: Scaled rows, of the rows with an impulse and the rows that always take part.
-    """
+@func
+def find_impulses_again(problem, factors, effort, trust, v_free, v_end, scaled, found):
+    """The body of `newton_impulses_again`."""
     rows, supports, bounds, root, J = problem.rows, problem.supports, problem.bounds, factors.root, problem.J
     dofs, count = len(found.z), len(found.impulse)
     blocks, contacts = rows.singles + shared(rows.triples[0]), rows.singles + rows.equations
@@ -133,8 +98,8 @@ def newton_impulses_again(
     for d in range(dofs):
         dv[d] = v_end[d] - v_free[d]
         fast = max(fast, abs(v_end[d]) / root[d])
-    scaled_motion(factors, dv, swing)
-    momentum_of(factors, swing, momentum)
+    factors.scaled_motion(dv, swing)
+    factors.momentum_of(swing, momentum)
     for d in range(dofs):
         change = max(change, abs(swing[d]))
     # Impulses from the velocities of their rows; do they explain the change of momentum?
@@ -162,6 +127,25 @@ def newton_impulses_again(
         at = r * supports.widest
         if k < rows.singles:
             if not everywhere(bounds.lower[k] == 0.0 and x[k] == 0.0):
-                scale_row(supports, here, at, factors, J, scaled)
+                factors.scale_row(supports, here, at, J, scaled)
         elif k < contacts or not everywhere(x[r] == 0.0):
-            scale_three(supports, here, at, factors, J, scaled)
+            factors.scale_three(supports, here, at, J, scaled)
+
+
+@kernel
+def newton_impulses_again(
+    problem: Problem,
+    factors: Factors,
+    effort: Effort,
+    trust: Trust,
+    v_free: Array[Float],
+    v_end: Array[Float],
+    scaled: Scaled,
+    found: Impulses,
+):
+    """Recompute the results of `newton_impulses` for its adjoint, from the velocities at the end of the step.
+
+    v_free, v_end: Velocities without and with impulses.
+    scaled: Scaled rows, of the rows with an impulse and the rows that always take part.
+    """
+    find_impulses_again(problem, factors, effort, trust, v_free, v_end, scaled, found)

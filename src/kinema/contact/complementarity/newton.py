@@ -65,15 +65,10 @@ from kinema.contact.complementarity.delassus import (
     list_rows,
     row_velocities,
 )
-from kinema.contact.complementarity.mass_scaling import (
-    Scaled,
-    scale_row,
-    scale_three,
-    velocities_from,
-)
+from kinema.contact.complementarity.mass_scaling import Scaled
 from kinema.contact.complementarity.pgs import Bounds, Rows, Supports, end_of
 from kinema.contact.complementarity.principal_pivots import NONE, Path, follow_path
-from kinema.kinematics.tree import Factors
+from kinema.kinematics.factors import Factors
 from kinema.lang import (
     Array,
     Float,
@@ -233,9 +228,9 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
                 ready[k] = 1
                 here, at = shared(rows.support[k]), first_row(rows, k) * wide
                 if k < rows.singles:
-                    scale_row(supports, here, at, factors, J, scaled)
+                    factors.scale_row(supports, here, at, J, scaled)
                 else:
-                    scale_three(supports, here, at, factors, J, scaled)
+                    factors.scale_three(supports, here, at, J, scaled)
         # Islands of these rows, and their matrices.
         label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
         islands = find_islands(rows, supports, takes, label, island, block, start)
@@ -429,7 +424,7 @@ def find_impulses(problem, factors, effort, wanted, scaled, found):
         # Rows that close with these impulses.
         further = 0.0
         if not everywhere(open == 0.0 or parts == 0.0):
-            velocities_from(factors, z, dv)
+            factors.velocities_from(z, dv)
             slow = effort.precision * largest(count, answer) * least  # of the heaviest row, by the tolerated error
             for k in range(blocks):
                 near = 0.0

@@ -34,10 +34,10 @@ from kinema.contact.complementarity.delassus import (
     list_rows,
     row_velocities,
 )
-from kinema.contact.complementarity.mass_scaling import Scaled, scale_row_adjoint, scale_three_adjoint, velocities_from
+from kinema.contact.complementarity.mass_scaling import Scaled, scale_row_adjoint, scale_three_adjoint
 from kinema.contact.complementarity.newton import Impulses, Problem, add_rows, gather
 from kinema.contact.complementarity.pgs import Rows, Supports
-from kinema.kinematics.tree import Factors
+from kinema.kinematics.factors import Factors
 from kinema.lang import Array, Float, Int, everywhere, func, kernel, local, record, select, shared, vec3
 
 
@@ -230,8 +230,8 @@ def pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed,
             bounds_adj.mu[(r - rows.singles) // 3] += x[f] * slides
     # Single rows without an impulse are at their lower bound, or at the upper one if both are zero.
     if bounded > 0:
-        velocities_from(factors, z, dv)
-        velocities_from(factors, felt_z, felt_dv)
+        factors.velocities_from(z, dv)
+        factors.velocities_from(felt_z, felt_dv)
     for i in range(bounded):
         if not everywhere(mine[i] == 1.0):
             here, at = shared(rows.support[i]), i * wide
@@ -245,6 +245,28 @@ def pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed,
                     bounds_adj.lower[i] += felt
                 else:
                     bounds_adj.upper[i] += felt
+
+
+@func
+def differentiate(problem, factors, singular, bounded, scaled, found, found_adj, multipliers, problem_adj):
+    """The body of `newton_impulses_adjoint`."""
+    rows, supports, dofs = problem.rows, problem.supports, len(found.z)
+    blocks = rows.singles + shared(rows.triples[0])
+    mine, takes = local(Float, blocks), local(Int, blocks)
+    find_partakers(problem, found.impulse, mine)
+    for k in range(blocks):
+        takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
+    label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
+    islands = find_islands(rows, supports, takes, label, island, block, start)
+    most = 3 * shared(start[islands])
+    row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
+    count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
+    listed = Listed(islands, count, row, kind, begin, matrix)
+    x, mu, state, turn = local(Float, count), local(Float, count), local(Int, count), local(Float, count)
+    wanted, free, pivot, G = local(Int, islands), local(Int, count), local(Float, count), local(Float, size)
+    solved = Solved(x, mu, state, turn, wanted, free, pivot, G)
+    eliminate_islands(problem, singular, scaled, found, mine, listed, size, solved)
+    pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed, solved, multipliers, problem_adj)
 
 
 @kernel
@@ -265,23 +287,7 @@ def newton_impulses_adjoint(
 
     bounded: The bounds of the first `bounded` single rows have a derivative.
     """
-    rows, supports, dofs = problem.rows, problem.supports, len(found.z)
-    blocks = rows.singles + shared(rows.triples[0])
-    mine, takes = local(Float, blocks), local(Int, blocks)
-    find_partakers(problem, found.impulse, mine)
-    for k in range(blocks):
-        takes[k] = 0 if everywhere(mine[k] == 0.0) else 1
-    label, island, block, start = local(Int, dofs), local(Int, blocks), local(Int, blocks), local(Int, blocks + 1)
-    islands = find_islands(rows, supports, takes, label, island, block, start)
-    most = 3 * shared(start[islands])
-    row, kind, begin, matrix = local(Int, most), local(Int, most), local(Int, islands + 1), local(Int, islands + 1)
-    count, size = list_rows(rows, islands, block, start, row, kind, begin, matrix)
-    listed = Listed(islands, count, row, kind, begin, matrix)
-    x, mu, state, turn = local(Float, count), local(Float, count), local(Int, count), local(Float, count)
-    wanted, free, pivot, G = local(Int, islands), local(Int, count), local(Float, count), local(Float, size)
-    solved = Solved(x, mu, state, turn, wanted, free, pivot, G)
-    eliminate_islands(problem, singular, scaled, found, mine, listed, size, solved)
-    pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed, solved, multipliers, problem_adj)
+    differentiate(problem, factors, singular, bounded, scaled, found, found_adj, multipliers, problem_adj)
 
 
 @kernel
@@ -304,6 +310,16 @@ def newton_systems(
     eliminate_islands(problem, singular, scaled, found, mine, listed, size, solved)
 
 
+@func
+def pull_back_systems(
+    problem, factors, bounded, scaled, found, mine, lists, solved, found_adj, multipliers, problem_adj
+):
+    """The body of `newton_rows_of_jacobian`."""
+    islands, count = shared(lists.sizes[0]), shared(lists.sizes[1])
+    listed = Listed(islands, count, lists.row, lists.kind, lists.begin, lists.matrix)
+    pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed, solved, multipliers, problem_adj)
+
+
 @kernel
 def newton_rows_of_jacobian(
     problem: Problem,
@@ -319,9 +335,9 @@ def newton_rows_of_jacobian(
     problem_adj: Problem.adj,
 ):
     """The half of the adjoint that depends on cotangents, after `newton_systems`."""
-    islands, count = shared(lists.sizes[0]), shared(lists.sizes[1])
-    listed = Listed(islands, count, lists.row, lists.kind, lists.begin, lists.matrix)
-    pull_back(problem, factors, bounded, scaled, found, found_adj, mine, listed, solved, multipliers, problem_adj)
+    pull_back_systems(
+        problem, factors, bounded, scaled, found, mine, lists, solved, found_adj, multipliers, problem_adj
+    )
 
 
 @kernel
@@ -354,6 +370,25 @@ def newton_rows_adjoint(
                 scale_three_adjoint(supports, here, at, factors, H, Y_adj, 0, xs, factors_adj, J_adj)
 
 
+@func
+def differentiate_jacobians(rows, supports, factors, found, multipliers, J_adj):
+    """The body of `newton_jacobian_adjoint`."""
+    dofs, exact, u = len(found.z), multipliers.exact, multipliers.u
+    dv, s = local(Float, dofs), local(Float, dofs)
+    factors.velocities_from(found.z, dv)
+    factors.velocities_from(multipliers.pull, s)
+    for k in range(rows.singles + shared(rows.triples[0])):
+        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
+        if k >= rows.singles:
+            count = 3
+        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
+            begin = supports.begin[here]
+            for i in range(r, r + count):
+                for t in range(supports.count[here]):
+                    d = supports.dofs[begin + t]
+                    J_adj[i * supports.widest + t] += u[i] * dv[d] + exact[i] * s[d]
+
+
 @kernel
 def newton_jacobian_adjoint(
     rows: Rows,
@@ -368,17 +403,4 @@ def newton_jacobian_adjoint(
     They follow from M dv = J^T lambda and w = b + J dv + cfm lambda, with the multipliers
     s = M^-1 (cotangent of dv + J^T u) and u.
     """
-    dofs, exact, u = len(found.z), multipliers.exact, multipliers.u
-    dv, s = local(Float, dofs), local(Float, dofs)
-    velocities_from(factors, found.z, dv)
-    velocities_from(factors, multipliers.pull, s)
-    for k in range(rows.singles + shared(rows.triples[0])):
-        here, r, count = shared(rows.support[k]), first_row(rows, k), 1
-        if k >= rows.singles:
-            count = 3
-        if not everywhere(exact[r] == 0.0 and u[r] == 0.0):
-            begin = supports.begin[here]
-            for i in range(r, r + count):
-                for t in range(supports.count[here]):
-                    d = supports.dofs[begin + t]
-                    J_adj[i * supports.widest + t] += u[i] * dv[d] + exact[i] * s[d]
+    differentiate_jacobians(rows, supports, factors, found, multipliers, J_adj)

@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 @functools.cache
 def method_of(python: Callable[..., Any]) -> Func:
-    """A method of a struct as a function of the language."""
+    """A method of a struct or a record as a function of the language."""
     return Func(python)
 
 
@@ -177,6 +177,9 @@ class Expressions:
                 raise self.fail(node, f"module {base.__name__} has no {node.attr!r}", hint)
             return self.outside(node, getattr(base, node.attr), node.attr)
         if isinstance(base, RecordTerm):
+            method = vars(base.type).get(node.attr)
+            if isinstance(method, python_types.FunctionType):
+                return BoundMethod(method, base)
             if node.attr not in base.members:
                 hint = diagnostics.for_member(base, node.attr)
                 raise self.fail(node, f"{base.type.__name__} has no member {node.attr!r}", hint)

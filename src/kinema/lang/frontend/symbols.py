@@ -38,7 +38,7 @@ class RecordTerm:
 
 @dataclass
 class BoundMethod:
-    """A method of a struct, with the struct it was read from."""
+    """A method of a struct or a record, with the value it was read from."""
 
     function: Any
     owner: Any

@@ -13,6 +13,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -350,11 +351,15 @@ def record(cls: type) -> type:
 
     p.call(forces_adjoint, mesh, f.adj, mesh.adj)
     ```
+
+    Its methods are functions of the language, as those of a struct: records of two types with the same methods can take
+    each other's place in a function.
     """
     members = tuple(_annotations(cls).items())
     if "adj" in dict(members):
         raise TypeError(f"record {cls.__name__}: the name 'adj' is reserved for cotangents; use another one")
-    return _record_type(cls.__name__, members, {"__doc__": cls.__doc__, "__module__": cls.__module__})
+    methods = {name: f for name, f in vars(cls).items() if isinstance(f, FunctionType)}
+    return _record_type(cls.__name__, members, {**methods, "__doc__": cls.__doc__, "__module__": cls.__module__})
 
 
 def _record_type(name: str, members: tuple[tuple[str, type], ...], more: dict[str, Any]) -> type:
