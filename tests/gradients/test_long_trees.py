@@ -136,7 +136,7 @@ def test_a_long_chain_with_a_limit_takes_the_short_way():
     scene.add_robot(Robot("c", tuple(bodies)))
     model = kn.compile(scene)
     assert tree_dynamics.articulated_pays(model.tree, rows=True)
-    q = torch.zeros(200, dtype=torch.float64)
-    q[:100], q[150] = 0.01, 0.019
-    path = kn.simulate(model, kn.State(q), steps=50, dt=2e-3, record=["limit_impulse"])
+    q, v = torch.zeros(2, 200, dtype=torch.float64)
+    q[150], v[150] = 0.019, 2.0
+    path = kn.simulate(model, kn.State(q, v), steps=50, dt=2e-3, record=["limit_impulse"])
     assert float(path.q[:, 150].max()) <= 0.02 + 1e-8 and float(path.recorded["limit_impulse"].max()) > 0

@@ -224,18 +224,18 @@ def accelerate(
         return factors
     kinds = {"U": Force, "inverse": Float, "W": Motion}
     solved = Articulated(**{name: p.scratch(f"aba_{name}", kind, n) for name, kind in kinds.items()})
-    factors = None if whole is None else _articulated_factors(links, solved)
+    formed = None if whole is None else _articulated_factors(links, solved)
     with p.custom() as node:
         p.call(accelerations, links.tree, of.articulated, diagonal, net, solved, a)
-        if factors is not None:
-            p.call(inverse_roots, factors.inverse, factors.root)
+        if formed is not None:
+            p.call(inverse_roots, formed.inverse, formed.root)
     with p.adjoint_of(node):
         pulled = (a.adj, of.articulated.adj, diagonal.adj, net.adj)
         if whole is None:
             p.call(accelerations_adjoint, links.tree, of.articulated, solved, a, *pulled)
         else:
             p.call(whole_accelerations_adjoint, links.tree, of.articulated, solved, whole, *pulled)
-    return factors
+    return formed
 
 
 def _articulated_factors(links: Links, solved: Any) -> ArticulatedFactors:
