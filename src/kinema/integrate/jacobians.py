@@ -96,19 +96,9 @@ def tangent_columns(
 
 
 @func
-def pulled_at(pulled, width, columns, row, column):
-    """The derivative of row `row` by column `column`."""
-    return pulled[(row // width * columns + column) * width + row % width]
-
-
-@func
-def three_pulled(pulled, width, columns, row, column):
-    """The derivatives of three consecutive rows by a column."""
-    return vec3(
-        pulled_at(pulled, width, columns, row, column),
-        pulled_at(pulled, width, columns, row + 1, column),
-        pulled_at(pulled, width, columns, row + 2, column),
-    )
+def row_start(width, columns, row):
+    """Where the derivatives of row `row` begin; those by the next column follow `width` places behind."""
+    return row // width * columns * width + row % width
 
 
 @func
@@ -145,15 +135,17 @@ def motion_rows(
         d = tree.v_start[i]
         if not has_quaternion(tree.kind[i]):
             for r in range(d, d + tree.dofs[i]):
+                start, of_v, of_q = row_start(width, columns, r), (dofs + r) * size + first, r * size + first
                 for k in range(columns):
-                    change = pulled_at(pulled, width, columns, r, k)
-                    jacobian[(dofs + r) * size + first + k] = change
-                    jacobian[r * size + first + k] = dt * change
+                    change = pulled[start + k * width]
+                    jacobian[of_v + k] = change
+                    jacobian[of_q + k] = dt * change
                 if own > 0:
-                    jacobian[r * size + first + r] = 1.0 + dt * pulled_at(pulled, width, columns, r, r)
+                    jacobian[of_q + r] = 1.0 + dt * pulled[start + r * width]
         else:
+            x, y, z = row_start(width, columns, d), row_start(width, columns, d + 1), row_start(width, columns, d + 2)
             for k in range(columns):
-                w = three_pulled(pulled, width, columns, d, k)
+                w = vec3(pulled[x + k * width], pulled[y + k * width], pulled[z + k * width])
                 turned = right[i] @ w
                 angle = turned
                 for j in static(3):
@@ -163,7 +155,12 @@ def motion_rows(
                 put_three(jacobian, size, dofs + d, first + k, w)
                 if has_position(tree.kind[i]):
                     u = vec3(v[d + 3], v[d + 4], v[d + 5])
-                    change = back[i] @ three_pulled(pulled, width, columns, d + 3, k)
+                    along = vec3(
+                        pulled[row_start(width, columns, d + 3) + k * width],
+                        pulled[row_start(width, columns, d + 4) + k * width],
+                        pulled[row_start(width, columns, d + 5) + k * width],
+                    )
+                    change = back[i] @ along
                     a, l = vec3(0.0, 0.0, 0.0), vec3(0.0, 0.0, 0.0)
                     if own > 0:
                         a = vec3(1.0 if k == d else 0.0, 1.0 if k == d + 1 else 0.0, 1.0 if k == d + 2 else 0.0)
@@ -186,5 +183,6 @@ def plain_rows(
 ):
     """Copy `count` rows of variables that are their own tangents, from row `start` to row `to` of the Jacobian."""
     for r in range(count):
+        begin, row = row_start(width, columns, start + r), (to + r) * size + first
         for k in range(columns):
-            jacobian[(to + r) * size + first + k] = pulled_at(pulled, width, columns, start + r, k)
+            jacobian[row + k] = pulled[begin + k * width]

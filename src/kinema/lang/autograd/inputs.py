@@ -67,7 +67,7 @@ class Inputs:
         """The form of values in the order of the names, and their tensors in the program's order."""
         found = self.last_form(values)
         if found is None:
-            around = _around()
+            around = around_now()
             try:
                 key = _key_of(values, around)
             except (AttributeError, TypeError, RuntimeError):  # numbers, lists or arrays; or a tensor without strides
@@ -77,12 +77,12 @@ class Inputs:
             if found is None:
                 precision = _precision(self.given, values)
                 found = keep_in(self._forms, key, lambda: Form(self, self.ordered(values), precision))
-            self._last[around] = _comparison(values), found
+            self._last[around] = comparison(values), found
         return found, self.ordered(values)
 
     def last_form(self, values: Sequence[Any]) -> Form | None:
         """The last form if these values share it, otherwise None."""
-        alike, found = self._last.get(_around(), (None, None))
+        alike, found = self._last.get(around_now(), (None, None))
         return found if alike is not None and alike(*values) else None
 
     def ordered(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -114,7 +114,8 @@ def inputs_of(program: Program, steps: int, record: tuple[str, ...], names: Name
 Around = tuple[bool, int, int, bool]  # gradients enabled, lanes of elements and of worlds, checked build
 
 
-def _around() -> Around:
+def around_now() -> Around:
+    """What forms depend on beside their values."""
     return torch.is_grad_enabled(), width_of(8), world_width_of(8), checking()
 
 
@@ -127,7 +128,7 @@ _seen = attrgetter("shape", "dtype", "is_cpu", "requires_grad")
 _strides, _negated = Tensor.stride, Tensor.is_neg
 
 
-def _comparison(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+def comparison(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     """A test whether other tensors have the same `_key_of`, ten times faster, using torch's guards; holds no tensor.
 
     It also returns False if a tensor occurs twice or has another class: then the key decides.
