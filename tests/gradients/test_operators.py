@@ -207,6 +207,14 @@ def quat_of_rotation(xp, r):
     return xp.concatenate([xp.cos(half), 0.5 * r * xp.sin(half) / half], -1)
 
 
+def quat_of_matrix(xp, q):
+    """The unit quaternion of the rotation by q: its largest component is positive, w if it is above a half."""
+    u = unit(xp, q)
+    largest = xp.argmax(abs(u[:, 1:]), 1)
+    lead = xp.where(4 * u[:, 0] ** 2 > 1, u[:, 0], u[xp.arange(len(u)), 1 + largest])
+    return u * xp.sign(lead)[:, None]
+
+
 def rotation_of_quat(xp, q):
     K = skews(xp, q[:, 1:])
     return xp.asarray(np.eye(3)) + 2 * q[:, :1, None] * K + 2 * K @ K
@@ -507,6 +515,7 @@ declare(
         "quat_from_axis_angle(x, a)",
         lambda xp, x, a: xp.concatenate([xp.cos(0.5 * a)[:, None], xp.sin(0.5 * a)[:, None] * x], -1),
     ),
+    quat_from_matrix=("quat_from_matrix(q.normalized().matrix())", lambda xp, q: quat_of_matrix(xp, q)),
     quat_identity=("quat_identity() * a", lambda xp, a: sums(xp, "n,i->ni", a, np.eye(4)[0])),
     cos_sinc=(
         "cos_sinc(p)[0] * a + cos_sinc(p)[1]",

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinema.contact.complementarity import newton
+from kinema.contact.complementarity import newton, newton_adjoint
 from kinema.contact.complementarity.mass_scaling import Scaled
 from kinema.contact.complementarity.pgs import (
     Bounds,
@@ -183,11 +183,11 @@ def program(x: Problem, sweeps: int, law: str, precision: float, history_too: bo
             told = newton.Report(*(p.output(n, Float, 1) for n in ("relative", "at", "eliminations")))
             p.call(newton.newton_impulses, problem, factors, effort, scaled, found, told)
         with p.adjoint_of(node):
-            multipliers = newton.Multipliers(**{n: p.scratch(n, Float, size) for n, size in sizes.items()})
+            multipliers = newton_adjoint.Multipliers(**{n: p.scratch(n, Float, size) for n, size in sizes.items()})
             given = (problem, factors, effort.singular, rows.singles, scaled, found)
-            p.call(newton.newton_impulses_adjoint, *given, found.adj, multipliers, problem.adj)
+            p.call(newton_adjoint.newton_impulses_adjoint, *given, found.adj, multipliers, problem.adj)
             where = (rows, supports, factors, scaled, found, multipliers)
-            p.call(newton.newton_rows_adjoint, *where, factors.adj, Y.adj)
+            p.call(newton_adjoint.newton_rows_adjoint, *where, factors.adj, Y.adj)
     else:
         p.call(gram, rows, supports, bounds.cfm, active, circle, Y, inverse, cross)
         p.call(relax, rows, far, inverse, relaxed)

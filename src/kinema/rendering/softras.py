@@ -136,11 +136,11 @@ class Outline:
 
 @func
 def outline_of(a: vec2, b: vec2, c: vec2):
-    """Quantities that all pixels of a face share."""
+    """Quantities that all pixels of a face share; lengths have no derivative, see `nearest_on_edge`."""
     ab, bc, ca = b - a, c - b, a - c
     share = 1.0 / cross2(ab, c - a)
     over = vec3(1.0 / dot(ab, ab), 1.0 / dot(bc, bc), 1.0 / dot(ca, ca))
-    return Outline(share, ab, bc, ca, over)
+    return Outline(share, ab, bc, ca, vec3(detach(over.x), detach(over.y), detach(over.z)))
 
 
 @func
@@ -151,8 +151,11 @@ def weights(pa: vec2, pb: vec2, pc: vec2, share: Float):
 
 @func
 def nearest_on_edge(pa: vec2, edge: vec2, over: Float):
-    """The nearest point on an edge that begins at pa, relative to a pixel, and its position on the edge, 0 ... 1."""
-    t = clamp(dot(pa, edge) * -over, 0.0, 1.0)
+    """The nearest point on an edge that begins at pa, relative to a pixel, and its position on the edge, 0 ... 1.
+
+    The position minimises the distance, so that its derivative has no effect on the distance.
+    """
+    t = detach(clamp(dot(pa, edge) * -over, 0.0, 1.0))
     return pa + edge * t, t
 
 
