@@ -1,7 +1,7 @@
 """Writes docs/results.md from docs/results/*.json: `python docs/gen_results.py [FOLDER ...]`.
 
 A folder is the output of a full run, `out/NAME`: its metrics.json is copied to docs/results/NAME.json first, and its
-figure to docs/img/results_NAME.png.
+figure to docs/img/results_NAME.png; its film becomes docs/img/film_NAME.gif, made smaller.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import kinema as kn
 from kinema.experiments.case import number
 from kinema.experiments.registry import EXPERIMENTS, find
 
@@ -40,6 +41,7 @@ WHY = {
 DOCS = Path(__file__).parent
 RESULTS, PAGE = DOCS / "results", DOCS / "results.md"
 MOST_ROWS = 30  # of a table
+WIDTH, FPS, LONGEST, LARGEST = 320, 12.5, 8.0, 400_000  # of films [pixels], [1/s], [s], [bytes]
 
 
 def page() -> str:
@@ -66,7 +68,20 @@ def take(folder: Path) -> Path:
     (RESULTS / f"{name}.json").write_text(json.dumps(whole, indent=1) + "\n")
     if (folder / f"{name}.png").is_file():
         shutil.copyfile(folder / f"{name}.png", _figure(name))
+    if (folder / f"{name}.mp4").is_file():
+        shrink(folder / f"{name}.mp4", _film(name))
     return RESULTS / f"{name}.json"
+
+
+def shrink(film: Path, small: Path) -> None:
+    """Write a film as a GIF of at most LARGEST bytes: in the first of ever smaller sizes that is small enough."""
+    height, width = kn.read_video(film).shape[1:3]
+    for part in (1.0, 0.8, 0.6, 0.45, 0.3):
+        wide = round(min(width, WIDTH) * part)
+        images = kn.read_video(film, fps=FPS, size=(wide, round(height * wide / width)))
+        kn.write_video(small, images[: round(LONGEST * FPS)], FPS)
+        if small.stat().st_size <= LARGEST:
+            return
 
 
 def _names() -> list[str]:
@@ -92,6 +107,8 @@ def _section(whole: dict[str, Any]) -> list[str]:
             lines += ["", f"and {len(table['rows']) - MOST_ROWS} more rows in `docs/results/{name}.json`."]
     if _figure(name).is_file():
         lines += ["", f"![{name}](img/{_figure(name).name})"]
+    if _film(name).is_file():
+        lines += ["", f"![{name}, film](img/{_film(name).name})"]
     if whole["deviations"]:
         lines += ["", "Different from the source:", ""]
         lines += [f"- {_cell(text)}" for text in whole["deviations"]]
@@ -113,6 +130,10 @@ def _claims(whole: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _figure(name: str) -> Path:
     return DOCS / "img" / f"results_{name}.png"
+
+
+def _film(name: str) -> Path:
+    return DOCS / "img" / f"film_{name}.gif"
 
 
 def _number(value: Any) -> str:

@@ -2,8 +2,12 @@
 
 Targets of the servos of twelve joints, in intervals of 20 ms, are planned by iLQR from a trot in place, which drifts
 and falls. Nothing is prescribed about the feet but that trot: the cost asks for a place of the trunk over time,
-upright. The same targets are then replayed, without feedback, with a quarter of the time step and in MuJoCo, whose
-contacts are soft; and in MuJoCo with the plan's feedback.
+upright. The same targets are then replayed with a quarter of the time step and in MuJoCo, whose contacts are soft:
+without feedback, and with that of the plan.
+
+Friction is a circular cone. With a square one, a bound for each of two axes, the friction of a foot that slides
+diagonally is up to 1.41 times as large; above a friction of about 0.9 it presses a leg of this robot into the floor
+faster than the floor pushes it out, the contact problem has two solutions, and the motion jumps (Painleve's paradox).
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ SPEED, SETTLE = 0.6, 0.4  # of the walk [m/s]; time to accelerate [s]
 RATE, LIFT = 3.0, 0.3  # of the trot [Hz], [rad]
 MASS, FRICTION, BENT = (10.0, 14.0), (0.6, 1.0), 0.05  # drawn: trunk [kg], friction, offsets of the pose [rad]
 LOW = 0.3  # height below which a trunk has fallen [m]
-CHECKED, WINDOW = 0.3, 0.02  # time [s] and half the window [rad] of the gradient check
+CHECKED, WINDOW, SAMPLES = 0.3, 0.02, 513  # time [s], half the window [rad] and samples of the gradient check
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,12 @@ def report(arguments: Arguments, results: Results) -> Report:
     )
 
 
-REPLAYS = {"dt / 4": "dt_4", "MuJoCo": "mujoco", "MuJoCo, feedback": "mujoco_feedback"}
+REPLAYS = {
+    "dt / 4": "dt_4",
+    "dt / 4, feedback": "dt_4_feedback",
+    "MuJoCo": "mujoco",
+    "MuJoCo, feedback": "mujoco_feedback",
+}
 """Replays, and their names in metrics."""
 
 
@@ -119,7 +128,7 @@ class _Scene:
         self.mass = MASS[0] + (MASS[1] - MASS[0]) * float(drawn[0])
         self.friction = FRICTION[0] + (FRICTION[1] - FRICTION[0]) * float(drawn[1])
         self.robot = kn.shapes.quadruped(stiffness=0.0, damping=DAMPING)
-        scene = kn.Scene(friction=self.friction)
+        scene = kn.Scene(contact=kn.Contact(friction=self.friction, cone=True))
         scene.add_ground()
         scene.add_robot(self.robot, drive=kn.Servo(KP, KD))
         self.model = kn.compile(scene)
@@ -189,6 +198,7 @@ def _walk(case: Case) -> dict[str, Any]:
         "plan": plan.states.q,
         "trot": scene.simulate(scene.start, trot.repeat_interleave(HOLD, 0)).q,
         "dt / 4": scene.simulate(scene.start, plan.u, FINER).q[::FINER],
+        "dt / 4, feedback": _with_feedback(scene, plan),
     }
     if importlib.util.find_spec("mujoco") is not None:
         paths["MuJoCo"] = _in_mujoco(scene, lambda k, state: plan.knots[k], len(trot))
@@ -205,6 +215,16 @@ def _walk(case: Case) -> dict[str, Any]:
         "history": list(plan.history),
         "knots": plan.knots.tolist(),
     }
+
+
+def _with_feedback(scene: _Scene, plan: kn.Plan) -> Tensor:
+    """Coordinates over time with finer steps and the plan's feedback at every knot, shape (steps + 1, nq)."""
+    state, found = scene.start, [scene.start.q.unsqueeze(0)]
+    for k in range(len(plan.knots)):
+        path = scene.simulate(state, plan.control(k * HOLD, state).expand(HOLD, 12), FINER)
+        state = path.end
+        found.append(path.q[FINER::FINER])
+    return torch.cat(found)
 
 
 def _lifts(touched: Tensor) -> int:
@@ -228,7 +248,7 @@ def _gradient(case: Case) -> dict[str, Any]:
         path = scene.simulate(scene.start, targets.repeat_interleave(HOLD, -2))
         return (path.end.q[..., 0] - 0.2).square() + path.end.q[..., 1:3].square().sum(-1), path
 
-    return gradients.check(loss, trot, WINDOW, batched=True)
+    return gradients.check(loss, trot, WINDOW, batched=True, samples=SAMPLES)
 
 
 # -- MuJoCo ------------------------------------------------------------------------------------------------------------
@@ -299,7 +319,8 @@ def _draw(file: Path, walks: Results) -> None:
 
     figure = Figure(figsize=(8.4, 3.4), layout="constrained", facecolor="white")
     left, right = figure.subplots(1, 2)
-    colours = {"plan": "#d96a3f", "trot": "0.6"} | dict(zip(REPLAYS, ("#33679f", "#4a9b6e", "#8a5aa8"), strict=True))
+    replayed = zip(REPLAYS, ("#33679f", "#7ba7d7", "#4a9b6e", "#8a5aa8"), strict=True)
+    colours = {"plan": "#d96a3f", "trot": "0.6"} | dict(replayed)
     for i, (_, found) in enumerate(walks):
         for name, path in found["paths"].items():
             time = [HOLD * DT * k for k in range(len(path))]
