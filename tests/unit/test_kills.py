@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ import kinema
 pytestmark = pytest.mark.slow  # every start imports torch
 
 KILLS = 3
+FULL = "car-friction"  # an experiment whose full run takes half a minute
 EXPERIMENT = '''
 """An experiment for tests: sums of random numbers, which take their time."""
 import os, signal, time
@@ -92,7 +95,18 @@ def start(folder: Path, script: str, *words: str) -> subprocess.Popen[str]:
     (folder / "script.py").write_text(script)
     paths = [str(folder), str(Path(kinema.__file__).parents[1])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "script.py", *words]
+    return started(folder, ["script.py", *words], environment)
+
+
+def full_run(folder: Path, out: str, *words: str) -> subprocess.Popen[str]:
+    """The full run of an experiment, as a user starts it."""
+    main = "import sys; from kinema.commands.cli import main; sys.exit(main())"
+    environment = os.environ | {"PYTHONPATH": str(Path(kinema.__file__).parents[1])}
+    return started(folder, ["-c", main, "run", FULL, "--out", out, "--workers", "2", *words], environment)
+
+
+def started(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, *words]
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -115,6 +129,20 @@ def kill_at_random(process: subprocess.Popen[str], begun: Path, draw: random.Ran
 def written(file: Path) -> int:
     """When a file was written; 0 if it does not exist."""
     return file.stat().st_mtime_ns if file.exists() else 0
+
+
+def worker_of_ray(ancestor: int) -> int | None:
+    """The process of a task of Ray that descends from a process; None if there is none."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if not (folder / "cmdline").read_bytes().startswith(b"ray::answer"):
+                continue
+            above = int(folder.name)
+            while above > 1 and above != ancestor:
+                above = int(Path(f"/proc/{above}/stat").read_text().rpartition(")")[2].split()[1])
+            if above == ancestor:
+                return int(folder.name)
+    return None
 
 
 def lasting(folder: Path) -> dict[str, object]:
@@ -154,4 +182,24 @@ def test_two_workers_of_ray_of_which_one_is_killed(tmp_path: Path):
     finish(start(tmp_path, RUN, "whole", "new", "processes", ""))
     finish(start(tmp_path, RUN, "ray", "new", "ray", str(tmp_path)))
     assert (tmp_path / "died").exists(), "no worker was killed"
+    assert lasting(tmp_path / "ray") == lasting(tmp_path / "whole")
+
+
+def test_a_full_run_that_is_killed_three_times_and_one_on_ray_whose_worker_is_killed(tmp_path: Path):
+    finish(full_run(tmp_path, "whole"))
+    draw = random.Random()
+    for attempt in range(KILLS):
+        process = full_run(tmp_path, "killed", *(["--resume"] if attempt else []))
+        assert kill_at_random(process, tmp_path / "killed" / "cases", draw, 0.5), "the run ended before it was killed"
+    finish(full_run(tmp_path, "killed", "--resume"))
+    assert lasting(tmp_path / "killed") == lasting(tmp_path / "whole")
+
+    pytest.importorskip("ray")
+    process, worker = full_run(tmp_path, "ray", "--ray", "local"), None
+    while worker is None and process.poll() is None:
+        worker = worker_of_ray(process.pid)
+        time.sleep(0.01)
+    assert worker is not None, "the run ended before a worker was killed"
+    os.kill(worker, signal.SIGKILL)
+    finish(process)
     assert lasting(tmp_path / "ray") == lasting(tmp_path / "whole")

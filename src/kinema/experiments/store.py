@@ -25,6 +25,7 @@ from kinema.experiments.case import Case, digest_of
 from kinema.storage.folders import make_folder, replace_file
 
 RUN, CASES, FAILURES, METRICS = "run.json", "cases", "failures", "metrics.json"
+OTHER = {"experiment": "another experiment", "arguments": "other arguments", "version": "another version of the code"}
 
 
 @cache
@@ -83,7 +84,7 @@ class Store:
             return
         for key, wanted in self.description.items():
             if found.get(key) != wanted:
-                what, fix = f"these results are of another run: its {key} differ", "--out FOLDER, or without --resume"
+                what, fix = f"these results are of {OTHER[key]}", "--out FOLDER, or without --resume"
                 where = str(self.folder)
                 raise InputError(what, where=where, got=found.get(key), expected=wanted, fix=fix)
 
