@@ -220,4 +220,5 @@ def _film(file: Path, walks: Results) -> None:
     case, found = walks[0]
     walk = Walk(case)
     path = walk.walk(torch.tensor(found["weights"], dtype=torch.float64))
-    kn.write_video(file, kn.render(path, walk.camera.resized(512, 256), fps=30), fps=30)
+    look = kn.RenderOptions(ground=0.5)
+    kn.write_video(file, kn.render(path, walk.camera.resized(512, 256), fps=30, options=look), fps=30)

@@ -338,6 +338,6 @@ def _film(file: Path, case: Case, found: Mapping[str, Any]) -> None:
     scene = _Scene(case["seed"])
     path = scene.simulate(scene.start, torch.tensor(found["knots"], dtype=F64).repeat_interleave(HOLD, 0))
     camera = kn.Camera.look_at((1.0, -3.4, 1.1), (1.0, 0.0, 0.25), size=(480, 270))
-    look = kn.RenderOptions(shadows=True, supersample=2, background=(0.75, 0.86, 0.97))
+    look = kn.RenderOptions(ground=0.5, shadows=True, supersample=2, background=(0.75, 0.86, 0.97))
     with torch.no_grad():
         kn.write_video(file, kn.render(path, camera, every=20, options=look), fps=25)
