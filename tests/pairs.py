@@ -101,6 +101,9 @@ class Family:
                 first=p.constant("first", Int, numbers),
                 second=p.constant("second", Int, numbers + n),
                 start=p.constant("start", Int, numbers * self.candidates),
+                number=p.constant("number", Int, numbers),
+                ranges=p.constant("ranges", Int, [0, n]),
+                family=p.constant("family", Int, 0),
             )
             R, at = p.parameter("R", mat33, 2 * n + 1), p.parameter("p", vec3, 2 * n + 1)
             made = {"gap": Float, "point": vec3, "normal": vec3}
@@ -155,7 +158,8 @@ class Family:
             first, links = np.arange(n), np.arange(1, 2 * n + 1)
             shapes = Shapes(link=links, offset=at["offset"], rotation=at["rotation"], size=at["size"],
                             reach=np.full(2 * n, self.reach))  # fmt: skip
-            pairs = Pairs(first=first, second=first + n, start=first * self.candidates)
+            lists = {"first": first, "second": first + n, "start": first * self.candidates, "number": first}
+            pairs = Pairs(**lists, ranges=np.array([0, n]), family=0)
             touch = Touch(gap=np.zeros(m), point=np.zeros((m, 3)), normal=np.zeros((m, 3)))
             known = (shapes, pairs, *self.tables(_Arrays()))
             if self.search is None:

@@ -58,7 +58,8 @@ def test_kernels_write_all_candidates_of_a_pair_and_no_others(name: str, away: f
         size=np.full((2 * n, 3), 0.3),
         reach=np.full(2 * n, 0.6),
     )
-    pairs = Pairs(first=np.arange(n), second=np.arange(n, 2 * n), start=ROOM + count * np.arange(n))
+    lists = {"first": np.arange(n), "second": np.arange(n, 2 * n), "start": ROOM + count * np.arange(n)}
+    pairs = Pairs(**lists, number=np.arange(n), ranges=np.array([0, n]), family=0)
     touch = Touch(gap=np.full(m, np.nan), point=np.full((m, 3), np.nan), normal=np.full((m, 3), np.nan))
     given, where = (shapes, pairs, *family.tables(_Arrays())), (np.array([eye]), np.zeros((1, 3)))
     if FAMILIES[name].search is None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
-from kinema.contact.collision.pair_table import PAIRS, Family
+from kinema.contact.collision.pair_table import FAMILIES, PAIRS, Family
 from kinema.errors import InputError, ModelError
 from kinema.model.tree import TreeArrays
 from kinema.scene.contact import Contact
@@ -224,9 +223,7 @@ class Meeting:
 
 def find_meetings(tree: TreeArrays, found: list[Found]) -> Iterator[Meeting]:
     """Pairs of shapes that pass the collision filters."""
-    for a, b in combinations(range(len(found)), 2):
-        if not _meet(tree, found[a], found[b]):
-            continue
+    for a, b in colliding_pairs(tree, found).tolist():
         a, b = _in_order(found, a, b)
         family = PAIRS.get((found[a].shape.kind, found[b].shape.kind))
         cornered: tuple[int, ...] = ()
@@ -241,50 +238,74 @@ def find_candidates(tree: TreeArrays, shapes: ShapeArrays, found: list[Found]) -
     Raises:
         ModelError: A pair passes the collision filters, but has kinds that cannot collide.
     """
-    names: list[str] = []
-    links: list[tuple[int, int]] = []
-    friction: list[float] = []
-    restitution: list[float] = []
-    pairs: dict[str, list[tuple[int, int, int]]] = {}
-    knobs: dict[str, list[Knob]] = {}
-    for meeting in find_meetings(tree, found):
-        a, b, family = meeting.first, meeting.second, meeting.family
-        if family is None:
-            raise _cannot_touch(found[a], found[b])
-        for s in meeting.cornered:
-            shapes.hulls[s] = shapes.hulls[s] or hull_of(found[s])
-        name, each = family.name, family.candidates
-        places: list[Knob | None] = [None]
-        if family.terrain:
-            name = f"{name} {b}"
-            places = [*_knobs(found[a].shape, shapes.hulls[a])]
-        for place in places:
-            pairs.setdefault(name, []).append((a, b, len(names)))
-            if place is not None:
-                knobs.setdefault(name, []).append(place)
-            names += [f"{shapes.names[a]} on {shapes.names[b]}"] * each
-            links += [(int(shapes.link[a]), int(shapes.link[b]))] * each
-            friction += [float(min(shapes.friction[a], shapes.friction[b]))] * each
-            restitution += [float(max(shapes.restitution[a], shapes.restitution[b]))] * each
+    first, second, family = _ordered_pairs(found, colliding_pairs(tree, found))
+    known = list(FAMILIES.values())
+    terrain, each = (np.array([getattr(one, n) for one in known]) for n in ("terrain", "candidates"))
+    hulls = np.array([one.hulls for one in known])
+    for s in np.unique([*first[hulls[family] | terrain[family]], *second[hulls[family]]]).astype(int).tolist():
+        shapes.hulls[s] = shapes.hulls[s] or hull_of(found[s])
+    # On terrain, every round point of the first shape is a pair of its own.
+    points: dict[int, list[Knob]] = {
+        s: _knobs(found[s].shape, shapes.hulls[s]) for s in np.unique(first[terrain[family]]).tolist()
+    }
+    rows = np.ones(len(first), int)
+    rows[terrain[family]] = [len(points[s]) for s in first[terrain[family]].tolist()]
+    first, second, family = (np.repeat(x, rows) for x in (first, second, family))
+    count = each[family]
+    start = np.cumsum(count) - count
+    pairs: dict[str, dict[str, np.ndarray]] = {}
+    knobs: dict[str, dict[str, np.ndarray]] = {}
+    # Families in the order of their first pairs; those on terrain are separate per terrain.
+    group = np.where(terrain[family], len(known) + second, family)
+    group = group + (len(known) + len(found)) * np.where(terrain[family], family, 0)
+    groups, begin = np.unique(group, return_index=True)
+    for g, i in sorted(zip(groups.tolist(), begin.tolist(), strict=True), key=lambda one: one[1]):
+        name, own = known[family[i]].name, np.flatnonzero(group == g)
+        if terrain[family[i]]:
+            name = f"{name} {second[i]}"
+            knobs[name] = _knob_arrays([knob for s in dict.fromkeys(first[own].tolist()) for knob in points[s]])
+        pairs[name] = {n: x[own].astype(np.int32) for n, x in zip(PAIR, (first, second, start), strict=True)}
+    words = [f"{shapes.names[a]} on {shapes.names[b]}" for a, b in zip(first.tolist(), second.tolist(), strict=True)]
     return CandidateArrays(
-        names,
-        np.array([one for one, _ in links], np.int32),
-        np.array([two for _, two in links], np.int32),
-        np.array(friction),
-        np.array(restitution),
-        {
-            family: {name: np.array([row[k] for row in table], np.int32) for k, name in enumerate(PAIR)}
-            for family, table in pairs.items()
-        },
-        {
-            family: {
-                "at": np.array([row[0] for row in table], float),
-                "swell": np.array([row[1] for row in table]),
-                "capsule": np.array([row[2] for row in table], np.int32),
-            }
-            for family, table in knobs.items()
-        },
+        [word for word, n in zip(words, count.tolist(), strict=True) for _ in range(n)],
+        np.repeat(shapes.link[first], count),
+        np.repeat(shapes.link[second], count),
+        np.repeat(np.minimum(shapes.friction[first], shapes.friction[second]), count),
+        np.repeat(np.maximum(shapes.restitution[first], shapes.restitution[second]), count),
+        pairs,
+        knobs,
     )
+
+
+def _ordered_pairs(found: list[Found], pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First and second shapes in the order of the pair table, and the numbers of their families.
+
+    Raises:
+        ModelError: Two kinds cannot collide.
+    """
+    words = sorted({one.shape.kind for one in found})
+    numbers = {name: k for k, name in enumerate(FAMILIES)}
+    table = np.full((len(words), len(words)), -1)
+    for (one, two), family in PAIRS.items():
+        if one in words and two in words:
+            table[words.index(one), words.index(two)] = numbers[family.name]
+    kind = np.array([words.index(one.shape.kind) for one in found], int)
+    a, b = pairs.T
+    swap = (table[kind[a], kind[b]] < 0) & (table[kind[b], kind[a]] >= 0)
+    first, second = np.where(swap, b, a), np.where(swap, a, b)
+    family = table[kind[first], kind[second]]
+    if (family < 0).any():
+        wrong = int((family < 0).argmax())
+        raise _cannot_touch(found[first[wrong]], found[second[wrong]])
+    return first, second, family
+
+
+def _knob_arrays(knobs: Sequence[Knob]) -> dict[str, np.ndarray]:
+    return {
+        "at": np.array([knob[0] for knob in knobs], float),
+        "swell": np.array([knob[1] for knob in knobs]),
+        "capsule": np.array([knob[2] for knob in knobs], np.int32),
+    }
 
 
 def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
@@ -296,20 +317,67 @@ def _knobs(shape: Shape, hull: Hull | None) -> list[Knob]:
     return [(vertex, 0.0, int(kind.axial)) for vertex in hull.vertices]
 
 
-def _meet(tree: TreeArrays, a: Found, b: Found) -> bool:
-    """Whether two shapes may collide, by their groups, the options of their robots, and the joints between them."""
-    one, two = a.shape, b.shape
-    if a.link == b.link or not (tree.yields[a.link] or tree.yields[b.link]):
-        return False
-    if not (one.mask & two.group and two.mask & one.group) or one.kind in b.exclude or two.kind in a.exclude:
-        return False
-    if a.robot is not b.robot or a.robot is None:
-        return True
-    if frozenset((a.body, b.body)) in a.robot.robot.excluded:
-        return False
-    if stands_by(a, b):
-        return True
-    return a.robot.self_collision and _parent(tree, a.link) != b.link and _parent(tree, b.link) != a.link
+def colliding_pairs(tree: TreeArrays, found: list[Found]) -> np.ndarray:
+    """Pairs of shapes that may collide, by their groups, the options of their robots, and the joints between them.
+
+    Returns:
+        Shape indices, shape (pairs, 2), in ascending order.
+    """
+    count, link = len(found), np.array([one.link for one in found], int)
+    moves = np.asarray(tree.yields, bool)[link]
+    kinds, fits = _filters(found)
+    parent = np.array([_parent(tree, k) for k in range(len(tree.parent) + 1)])[link] if count else link
+    bodies, roots, excluded = _bodies(found)
+    out: list[np.ndarray] = []
+    for a, end in enumerate(_ends(found)):
+        meets = (link[a + 1 :] != link[a]) & (moves[a + 1 :] | moves[a]) & fits[kinds[a], kinds[a + 1 :]]
+        robot = found[a].robot
+        if robot is not None and end > a + 1:
+            own = slice(a + 1, end)  # the shapes of one robot are consecutive
+            static = ((link[own] == WORLD) | (link[a] == WORLD)) & (roots[own] != roots[a])
+            joined = (parent[own] == link[a]) | (link[own] == parent[a])
+            allowed = static | (~joined if robot.self_collision else False)
+            meets[: end - a - 1] &= allowed & ~np.isin(bodies[own], excluded.get(int(bodies[a]), []))
+        out.append(np.flatnonzero(meets) + a + 1)
+    first = np.repeat(np.arange(count), [len(partners) for partners in out])
+    return np.stack([first, np.concatenate(out) if out else first], 1)
+
+
+def _ends(found: list[Found]) -> list[int]:
+    """For every shape, the end of the shapes of its robot."""
+    ends = list(range(1, len(found) + 1))
+    for k in range(len(found) - 2, -1, -1):
+        if found[k].robot is found[k + 1].robot:
+            ends[k] = ends[k + 1]
+    return ends
+
+
+def _filters(found: list[Found]) -> tuple[np.ndarray, np.ndarray]:
+    """The class of each shape, by group, mask, kind and excluded kinds, and which classes may collide."""
+    words = [(one.shape.group, one.shape.mask, one.shape.kind, tuple(one.exclude)) for one in found]
+    number = {word: k for k, word in enumerate(dict.fromkeys(words))}
+    fits = np.zeros((len(number), len(number)), bool)
+    for (group, mask, kind, exclude), a in number.items():
+        for (other, by, its, without), b in number.items():
+            fits[a, b] = bool(mask & other and by & group) and kind not in without and its not in exclude
+    return np.array([number[word] for word in words], int), fits
+
+
+def _bodies(found: list[Found]) -> tuple[np.ndarray, np.ndarray, dict[int, list[int]]]:
+    """Numbers of the bodies of all shapes and of their roots, and the bodies that each is excluded from."""
+    number: dict[tuple[int, str], int] = {}
+
+    def of(one: Found, body: str) -> int:
+        return number.setdefault((id(one.robot), body), len(number))
+
+    bodies, roots = (np.array([of(one, getattr(one, n)) for one in found], int) for n in ("body", "root"))
+    excluded: dict[int, list[int]] = {}
+    for robot in {id(one.robot): one.robot for one in found if one.robot is not None}.values():
+        for names in robot.robot.excluded:
+            ends = [number.get((id(robot), name), -1) for name in names]
+            for k, end in enumerate(ends):
+                excluded.setdefault(end, []).extend(ends[:k] + ends[k + 1 :] or ends)
+    return bodies, roots, excluded
 
 
 def stands_by(a: Found, b: Found) -> bool:
@@ -322,8 +390,7 @@ def _parent(tree: TreeArrays, link: int) -> int:
     if link == WORLD:
         return -1
     up = int(tree.parent[link - 1])
-    with_body = set(tree.body_link.tolist())
-    while up != WORLD and up not in with_body:
+    while up != WORLD and not (tree.body_link == up).any():
         up = int(tree.parent[up - 1])
     return up
 

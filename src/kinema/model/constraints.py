@@ -76,7 +76,7 @@ def find_groups(lists: Sequence[Sequence[int]]) -> list[list[int]]:
             dof = above[dof]
         return dof
 
-    for dofs in lists:
+    for dofs in {id(one): one for one in lists}.values():
         for d in dofs[1:]:
             above[root(d)] = root(dofs[0])
     groups: dict[int, list[int]] = {}

@@ -302,13 +302,15 @@ class Scene:
     def _new_name(self, wanted: str | None, default: str) -> str:
         """A name that is unique in the scene."""
         parts: list[Any] = [*self.robots, *self.matter, *self.forces]
-        taken = [one.name for one in parts]
+        taken = dict.fromkeys(one.name for one in parts)
         if wanted is None:
             return next(n for k in range(len(taken) + 1) if (n := default + (f"_{k}" if k else "")) not in taken)
         if not isinstance(wanted, str) or not wanted or any(c in wanted for c in "/*?"):
             raise ModelError("the name is not usable", got=repr(wanted), expected="a non-empty string without / * ?")
         if wanted in taken:
-            raise ModelError(f"the name {wanted!r} is taken", expected="a new one", fix=f"not one of {listed(taken)}")
+            raise ModelError(
+                f"the name {wanted!r} is taken", expected="a new one", fix=f"not one of {listed([*taken])}"
+            )
         return str(wanted)
 
     def _find_body(self, name: str, why: str) -> tuple[int, str]:

@@ -15,10 +15,13 @@ from kinema.contact.complementarity.ball_limits import BallLimits, ball_limit_ga
 from kinema.contact.complementarity.constraint_rows import Law, clear
 from kinema.contact.complementarity.contact_rows import (
     Candidates,
+    Paths,
     Sides,
+    build_supports,
     contact_jacobian,
     contact_jacobian_adjoint,
     contact_velocities,
+    look_up_supports,
     pick_contacts,
 )
 from kinema.contact.complementarity.dry_friction import dry_friction_rows
@@ -33,7 +36,16 @@ from kinema.lang import Float, Int, mat33, vec3
 from kinema.lang.programs.program import Builder, Ref
 from kinema.model.arrays import SceneArrays
 from kinema.model.constraints import SupportArrays, find_groups
-from kinema.simulation.detection import touch_buffers
+from kinema.simulation.detection import (
+    PairList,
+    detect,
+    find_near,
+    has_broad_phase,
+    has_many_pairs,
+    pair_table,
+    scenery,
+    touch_buffers,
+)
 from kinema.simulation.links import Links
 from kinema.simulation.parts import Part
 from kinema.simulation.transmissions import place_transmissions
@@ -64,6 +76,9 @@ class Constraints:
         rows: Capacity in rows; 0 if there are no constraints.
         candidates: Number of candidates of hard contacts.
         picked: Whether only near candidates become contacts; otherwise all do.
+        listed: Whether a broad phase lists near pairs first.
+        margin: Gap below which contact candidates are near [m].
+        reach: That margin, if it follows the speeds in the broad phase; None if it is constant.
         bounces: Whether contacts or limits are resolved at their time of impact.
         dense: Whether PGS forms the Delassus matrices of groups.
         starts: Whether PGS has a warm start or a tolerance.
@@ -71,7 +86,8 @@ class Constraints:
 
     def __init__(self, program: Builder, model: SceneArrays, dt: Ref, margin: Ref, bouncing: bool = False) -> None:
         p, fixed = program, model.constraints
-        self.program, self.model, self.dt, self.margin = p, model, dt, margin
+        self.program, self.model, self.dt, self.widest_margin = p, model, dt, margin
+        self.margin, self.listed, self.reach = margin, False, None
         self.singles, self.equations = fixed.singles, fixed.equations
         self.candidates = model.hard_candidates
         self.picked, self.contacts = False, self.candidates
@@ -83,22 +99,31 @@ class Constraints:
             what = f"tendon {fixed.stop_names[0]!r} has limits, which impacts cannot take into account"
             raise ModelError(what, fix="no restitution and no time_of_impact, or remove the limits of the tendon")
         support = SupportArrays(model.tree)
-        of_block = self._supports(support)
+        many = self.candidates > 0 and has_many_pairs(model)
+        of_block = self._supports(support, many)
+        if many and not support.lists:
+            support.of_dofs(0)  # unused: no table is empty
         self.lists = [dofs for dofs, _, _ in support.lists]
         self.groups = find_groups([self.lists[s] for s in of_block])
         contact = model.contact
         self.starts = bool(contact.tolerance or contact.warm_start)
-        plain = not (contact.exact or self.starts or contact.cone)
+        plain = not (contact.exact or self.starts or contact.cone or many)
         self.dense = plain and all(self._is_small(blocks) for blocks in self.groups)
         few = 0 if contact.exact else FEW
         self.picked = self.candidates > few and not self.dense
         if self.picked:
             self.contacts = min(self.candidates, model.contact.max_contacts)
+        self.listed = self.picked and has_broad_phase(model)
+        if self.listed and not (self.bounces or contact.convex):
+            self.reach = self.margin = p.scratch("reach", Float, 1)
         self.triples = self.equations + self.contacts
         self.rows = self.singles + 3 * self.triples
         table = support.arrays()
         self.supports = Supports(**{n: p.constant(f"support_{n}", Int, x) for n, x in table.items()})
         self.wide = int(table["widest"])
+        self.of_known: Supports | None = None
+        if many:
+            self._make_room_for_supports(table)
         fixed_blocks = self.singles + self.equations
         self.of_candidate, self.of_fixed = of_block[fixed_blocks:], of_block[:fixed_blocks]
         if self.picked:
@@ -117,7 +142,7 @@ class Constraints:
             step=dt,
             erp=p.parameter("contact/erp", Float),
             max_correction_speed=p.constant("max_correction_speed", Float, model.contact.max_correction_speed),
-            margin=margin,
+            margin=self.margin,
         )
         self.cfm = p.parameter("contact/cfm", Float)
 
@@ -132,8 +157,19 @@ class Constraints:
         rows = sum(1 if b < self.singles else 3 for b in blocks)
         return rows <= DENSE and sum(b >= fixed for b in blocks) <= FEW
 
-    def _supports(self, support: SupportArrays) -> list[int]:
-        """The support of every single row and every triple."""
+    def _make_room_for_supports(self, table: dict[str, np.ndarray]) -> None:
+        """Buffers for supports of contacts, which are built at run time after those of the other rows."""
+        p, tree, known = self.program, self.model.tree, len(table["begin"])
+        deepest = int(np.max(tree.depth)) + 1
+        self.wide = max(self.wide, min(2 * deepest, tree.nv))
+        self.of_known = self.supports
+        sizes = dict.fromkeys(("begin", "first", "count", "common"), known + self.contacts)
+        sizes["dofs"] = len(table["dofs"]) + self.contacts * self.wide
+        made = {n: p.scratch(f"built_{n}", Int, size) for n, size in sizes.items()}
+        self.supports = Supports(**made, widest=p.constant("built_widest", Int, self.wide))
+
+    def _supports(self, support: SupportArrays, many: bool) -> list[int]:
+        """The support of every single row and every triple; without those of contacts if there are many."""
         fixed, candidates = self.model.constraints, self.model.candidates
         followers, loops = fixed.followers, fixed.loops
         limits = fixed.limits["dof"] + 2 * fixed.limits["ball"]  # the last degree of freedom of a joint
@@ -144,7 +180,7 @@ class Constraints:
         found += [support.of_dofs(int(d)) for d in limits]
         for one, two, welded in zip(loops["first"], loops["second"], loops["welded"], strict=True):
             found += [support.of_links(int(one), int(two))] * (1 + int(welded))
-        links = zip(candidates.first, candidates.second, strict=True) if self.candidates else ()
+        links = zip(candidates.first, candidates.second, strict=True) if self.candidates and not many else ()
         return found + [support.of_links(int(a), int(b)) for a, b in links]
 
     @cached_property
@@ -169,14 +205,14 @@ class Contacts:
     """Contacts of a step.
 
     Attributes:
-        touch: All candidates.
         near: The candidates that became contacts.
         sides: Links of the contacts, and their candidates.
+        pairs: The pairs that the narrow phase tested; None: all of the model.
     """
 
-    touch: Touch
     near: Touch
     sides: Sides
+    pairs: PairList | None = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +265,24 @@ class RowSet:
         return self.constraints.no_surface if self.contacts is None else self.contacts.sides.surface
 
 
-def choose_contacts(constraints: Constraints, touch: Touch | None) -> Contacts | None:
+def find_contacts(constraints: Constraints, links: Links, touch: Touch | None = None) -> Contacts | None:
+    """Collision detection, and the candidates that become contacts: all of them, or the near ones.
+
+    Args:
+        constraints: The constraints.
+        links: Links at the pose.
+        touch: All candidates there, if known.
+    """
+    c = constraints
+    if not c.contacts or not c.rows:
+        return None
+    pairs = find_near(links, c.model, c.dt, c.widest_margin, c.reach) if c.listed else None
+    if touch is None or c.listed:
+        touch = detect(links, c.model, c.margin, pairs)
+    return choose_contacts(c, touch, pairs)
+
+
+def choose_contacts(constraints: Constraints, touch: Touch | None, pairs: PairList | None = None) -> Contacts | None:
     """The candidates that become contacts: all of them, or the near ones."""
     c = constraints
     if touch is None or not c.contacts:
@@ -238,19 +291,31 @@ def choose_contacts(constraints: Constraints, touch: Touch | None) -> Contacts |
     if not c.picked:
         surface = c.ints("side_surface", np.arange(c.candidates))
         ends = {n: c.ints(f"side_{n}", x) for n, x in (("first", candidates.first), ("second", candidates.second))}
-        return Contacts(touch, touch, Sides(**ends, surface=surface))
+        return Contacts(touch, Sides(**ends, surface=surface, slot=surface))
     near = touch_buffers(p, "contact", c.contacts)
-    sides = Sides(**{n: p.scratch(f"side_{n}", Int, c.contacts) for n in ("first", "second", "surface")})
-    table = Candidates(
-        first=c.ints("candidate_first", candidates.first),
-        second=c.ints("candidate_second", candidates.second),
-        support=c.ints("candidate_support", np.array(c.of_candidate)),
-    )
-    fixed = c.ints("fixed_support", np.array(c.of_fixed or [0], np.int32))
-    where = (table, touch, c.law.margin, fixed, c.count.singles, c.count.equations)
-    found = (near, sides, c.support, c.count.triples, p.output("missed", Float, 1))
-    p.call(pick_contacts, *where, *found)
-    return Contacts(touch, near, sides)
+    sides = Sides(**{n: p.scratch(f"side_{n}", Int, c.contacts) for n in ("first", "second", "surface", "slot")})
+    found = pairs or scenery(p, c.model).all_pairs
+    (first, second), lists = found.ends, {"number": found.candidate, "row": found.row}
+    table = Candidates(**lists, first=first, second=second, count=found.count, lost=found.lost)
+    where = (table, touch, c.law.margin, c.count.equations)
+    p.call(pick_contacts, *where, near, sides, c.count.triples, p.output("missed", Float, 1))
+    _find_supports(c, table, sides, pairs is not None)
+    return Contacts(near, sides, pairs)
+
+
+def _find_supports(c: Constraints, table: Candidates, sides: Sides, listed: bool) -> None:
+    """Supports of all blocks, after the contacts were picked."""
+    p, tree, fixed = c.program, c.model.tree, c.ints("fixed_support", np.array(c.of_fixed or [0], np.int32))
+    where = (sides, c.count.triples, c.count.equations, c.count.singles)
+    if c.of_known is None:
+        of_row = np.array(c.of_candidate)
+        of_row = of_row[pair_table(c.model)["start"]] if listed else of_row
+        p.call(look_up_supports, fixed, table, c.ints("candidate_support", of_row), *where, c.support)
+        return
+    last = np.concatenate([[-1], tree.v_start + tree.dofs - 1])
+    paths = {"last": last, "row": tree.row, "depth": tree.depth, "above": tree.above}
+    made = Paths(**{n: c.ints(f"path_{n}", x) for n, x in paths.items()})
+    p.call(build_supports, fixed, c.of_known, made, *where, c.supports, c.support)
 
 
 def find_rows(

@@ -250,13 +250,13 @@ class Impacts:
         c, p, before = self.constraints, links.program, self.start.contacts
         if before is None:
             return None
-        touch = detect(links, c.model, c.margin)
+        touch = detect(links, c.model, c.margin, before.pairs)
         assert touch is not None
         near = touch
         if c.picked:
             near = touch_buffers(p, "contact", c.contacts)
-            p.call(follow_contacts, touch, self.surface, c.count.triples, c.count.equations, near)
-        return Contacts(touch, near, before.sides)
+            p.call(follow_contacts, touch, before.sides.slot, c.count.triples, c.count.equations, near)
+        return Contacts(near, before.sides, before.pairs)
 
     def _strike(
         self, at: RowSet, factors: Factors, hittable: Hittable, struck: Ref, quiet: Ref

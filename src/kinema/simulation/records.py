@@ -35,7 +35,8 @@ from kinema.simulation.links import Links
 OF_BODIES = ("position", "rotation", "velocity")
 OF_SITES = ("site_position", "site_rotation", "site_velocity")
 WITH_ACCELERATION = ("acceleration", "imu", "joint_load")
-OF_CONSTRAINTS = ("impulse", "limit_impulse", "iterations", "gap", "point", "normal")
+OF_CANDIDATES = ("gap", "point", "normal")
+OF_CONSTRAINTS = ("impulse", "limit_impulse", "iterations", *OF_CANDIDATES)
 RECORDS = (*OF_CONSTRAINTS, *OF_BODIES, *OF_SITES, *WITH_ACCELERATION)
 
 
@@ -55,7 +56,7 @@ def record(
         names: Names of recorded quantities, from RECORDS.
         links: Links at the start of the step.
         model: The model.
-        touch: Contact candidates there.
+        touch: All contact candidates there, if gap, point or normal are recorded.
         end: The end of the step; None without constraints.
         mean: Mean accelerations dv/dt of the step, including impulses.
         dt: Time step.

@@ -13,7 +13,7 @@ from kinema.integrate.joints import (
 from kinema.lang import Float
 from kinema.lang.programs.program import Builder, Program, Ref
 from kinema.model.arrays import SceneArrays
-from kinema.simulation.constraints import Constraints, choose_contacts, find_rows
+from kinema.simulation.constraints import Constraints, find_contacts, find_rows
 from kinema.simulation.contact import Ended, constrain
 from kinema.simulation.convex import soft_step
 from kinema.simulation.detection import detect
@@ -29,7 +29,7 @@ from kinema.simulation.matter import (
     push_on_links,
 )
 from kinema.simulation.options import PLAIN, StepOptions
-from kinema.simulation.records import WITH_ACCELERATION, record
+from kinema.simulation.records import OF_CANDIDATES, WITH_ACCELERATION, record
 from kinema.simulation.substeps import whole_program
 from kinema.simulation.user_forces import time_of_step
 
@@ -86,12 +86,12 @@ def _add_step_of_links(p: Builder, model: SceneArrays, dt: Ref, time: Ref | None
     particles = place_particles(p, model, links, dt, time, options) if len(model.matter) else None
 
     # 2. detection
-    touch = detect(links, model, margin)
+    touch = detect(links, model, margin) if not constraints.listed or {*OF_CANDIDATES} & {*options.record} else None
     if model.contact.convex:
         _end_softly(p, model, constraints, links, particles, touch, time, options)
         return
 
-    contacts = choose_contacts(constraints, touch)
+    contacts = find_contacts(constraints, links, touch)
 
     # 3. forces, and the free motion (without impulses)
     hard = constraints.rows > 0
@@ -138,7 +138,7 @@ def _end_softly(
 ) -> None:
     """Phases 3 to 5 in the law "convex": explicit forces, accelerations under soft constraints, integration."""
     dt, at_once = constraints.dt, p.constant("at_once", Float, 0.0)
-    contacts = choose_contacts(constraints, touch)
+    contacts = find_contacts(constraints, links, touch)
     inertial = inertial_forces(links, dt, hard=True)
     pull, felt = _forces_of_matter(particles, options.implicit) if particles is not None else (None, None)
     net = net_force(links, model, inertial, options.loaded, at_once, touch=touch, felt=felt, time=time)

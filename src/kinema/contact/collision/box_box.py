@@ -22,6 +22,7 @@ from kinema.contact.collision.narrow_phase import (
     Shapes,
     Touch,
     direction,
+    pair_at,
     place,
     positive,
     put,
@@ -45,6 +46,7 @@ from kinema.lang import (
     max,
     min,
     select,
+    shared,
     sqrt,
     static,
     transpose,
@@ -223,8 +225,8 @@ def touch_box_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3],
         Exact. Gap, point and normal of touching candidates are continuous in the poses, except for overlaps near an
         edge that are deeper than FADE; their derivatives jump where a face, edge or corner joins or leaves the contact.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):

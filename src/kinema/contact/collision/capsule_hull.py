@@ -14,6 +14,7 @@ from kinema.contact.collision.narrow_phase import (
     Shapes,
     Touch,
     direction,
+    pair_at,
     place,
     positive,
     put_none,
@@ -36,6 +37,7 @@ from kinema.lang import (
     min,
     norm,
     normalize,
+    shared,
     transpose,
     vec3,
 )
@@ -156,8 +158,8 @@ def touch_capsule_hull(
     Gradients:
         Exact for the features found, also with respect to the scale of the hull.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):

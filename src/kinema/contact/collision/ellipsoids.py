@@ -18,6 +18,7 @@ from kinema.contact.collision.narrow_phase import (
     Shapes,
     Touch,
     direction,
+    pair_at,
     pick,
     place,
     put,
@@ -40,6 +41,7 @@ from kinema.lang import (
     norm,
     normalize,
     select,
+    shared,
     sqrt,
     transpose,
     vec3,
@@ -65,10 +67,10 @@ def touch_ellipsoid_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Arra
     Gradients:
         Exact.
     """
-    for i in range(len(pairs.first)):
-        a, at = pairs.first[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
-        R2, p2 = place(shapes, pairs.second[i], R, p)
+        R2, p2 = place(shapes, b, R, p)
         _, _, n = columns_of(R2)
         height = dot(n, p1 - p2)
         if height < shapes.reach[a] + margin:
@@ -98,8 +100,8 @@ def touch_ellipsoid_round(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Arra
     Gradients:
         Exact. If the core is inside and on a plane of symmetry, one of its two nearest points is taken.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
@@ -186,8 +188,8 @@ def touch_ellipsoid_ellipsoid(
     Gradients:
         Exact: the last step of the search is differentiated.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
@@ -323,8 +325,8 @@ def touch_ellipsoid_hull(
     Gradients:
         Exact for the corner, edge or face found; also with respect to the sizes of both.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):

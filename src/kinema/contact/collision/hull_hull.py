@@ -15,6 +15,7 @@ from kinema.contact.collision.narrow_phase import (
     Pairs,
     Shapes,
     Touch,
+    pair_at,
     place,
     positive,
     put,
@@ -38,6 +39,7 @@ from kinema.lang import (
     norm,
     normalize,
     select,
+    shared,
     sin,
     transpose,
     vec3,
@@ -252,8 +254,8 @@ def touch_hull_hull(
     Gradients:
         Exact for the axis and the features found, also with respect to the scales.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         scale1, scale2 = hull_scale(shapes, hulls, a), hull_scale(shapes, hulls, b)

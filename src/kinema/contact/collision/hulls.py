@@ -17,6 +17,7 @@ from kinema.contact.collision.narrow_phase import (
     Shapes,
     Touch,
     direction,
+    pair_at,
     place,
     put_none,
     times,
@@ -39,6 +40,7 @@ from kinema.lang import (
     normalize,
     record,
     select,
+    shared,
     sqrt,
     transpose,
     vec3,
@@ -215,8 +217,8 @@ def touch_sphere_hull(
     Gradients:
         Exact for the face, edge or corner found; also with respect to the scale of the hull.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         _, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
@@ -279,9 +281,9 @@ def low_corners(
     The second is far from the first; the third and fourth are far from the line through both, one on each side. A
     corner's distance is reduced by STEEP times its height over the lowest corner.
     """
-    for i in range(len(pairs.first)):
-        a, at = pairs.first[i], PLANE_CANDIDATES * i
-        R1, _, n, _, near = over_plane(shapes, pairs, i, R, p, margin)
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, at = shared(pairs.first[i]), PLANE_CANDIDATES * (i - shared(pairs.ranges[pairs.family]))
+        R1, _, _, n, _, near, _ = over_plane(shapes, pairs, i, R, p, margin)
         first, second, third, fourth = -1, -1, -1, -1
         if near:
             scale = hull_scale(shapes, hulls, a)
@@ -305,14 +307,15 @@ def touch_hull_plane(
     Gradients:
         Exact for the corners found.
     """
-    for i in range(len(pairs.first)):
-        a, at = pairs.first[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
+        features = PLANE_CANDIDATES * (i - shared(pairs.ranges[pairs.family]))
         scale = hull_scale(shapes, hulls, a)
         R1, p1 = place(shapes, a, R, p)
-        R2, p2 = place(shapes, pairs.second[i], R, p)
+        R2, p2 = place(shapes, b, R, p)
         _, _, n = columns_of(R2)
         for c in range(PLANE_CANDIDATES):
-            found = corner[PLANE_CANDIDATES * i + c]
+            found = corner[features + c]
             if found >= 0:
                 put_over(touch, at + c, p1 + R1 @ times(scale, hulls.vertex[found]), 0.0, n, p2)
             else:

@@ -8,7 +8,7 @@ features change, the derivative jumps; if two choices are equally near, the sear
 
 from __future__ import annotations
 
-from kinema.lang import Array, Float, Int, columns_of, dot, func, mat33, max, norm, record, select, vec3
+from kinema.lang import Array, Float, Int, columns_of, dot, func, mat33, max, norm, record, select, shared, vec3
 
 FAR = 1e3  # [m], the gap of a candidate that does not exist
 TINY = 1e-9  # [m], lengths below it have no direction; its square is a float32
@@ -35,15 +35,21 @@ class Shapes:
 
 @record
 class Pairs:
-    """Pairs of one family.
+    """Pairs of all families; those of one are consecutive.
 
     first, second: Indices of shapes, in the order of the kinds in the name of the kernel.
     start: Index of the pair's first candidate in `Touch`.
+    number: Index of the pair among all pairs of its family in the model.
+    ranges: Begin of every family in these lists, and the end of the last one.
+    family: The family.
     """
 
     first: Array[Int]
     second: Array[Int]
     start: Array[Int]
+    number: Array[Int]
+    ranges: Array[Int]
+    family: Int
 
 
 @record
@@ -58,6 +64,12 @@ class Touch:
     gap: Array[Float]
     point: Array[vec3]
     normal: Array[vec3]
+
+
+@func
+def pair_at(pairs, i):
+    """First shape, second shape and first candidate of pair i, which all worlds share."""
+    return shared(pairs.first[i]), shared(pairs.second[i]), shared(pairs.start[i])
 
 
 @func

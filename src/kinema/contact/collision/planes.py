@@ -9,6 +9,7 @@ from kinema.contact.collision.narrow_phase import (
     Pairs,
     Shapes,
     Touch,
+    pair_at,
     pick,
     place,
     positive,
@@ -29,6 +30,7 @@ from kinema.lang import (
     kernel,
     mat33,
     norm,
+    shared,
     static,
     transpose,
     vec3,
@@ -47,12 +49,16 @@ def put_over(touch, at, x: vec3, r: Float, n: vec3, p_WP: vec3):
 
 @func
 def over_plane(shapes, pairs, i, R, p, margin: Float):
-    """Pose R1, p1 [m] of the first shape, normal and a point [m] of the plane, and whether the shape is near."""
-    a = pairs.first[i]
+    """Shape and plane of pair i.
+
+    Pose R1, p1 [m] and size of the shape, normal and a point [m] of the plane, whether the shape is near, and the first
+    candidate.
+    """
+    a, b, at = pair_at(pairs, i)
     R1, p1 = place(shapes, a, R, p)
-    R2, p2 = place(shapes, pairs.second[i], R, p)
+    R2, p2 = place(shapes, b, R, p)
     _, _, n = columns_of(R2)
-    return R1, p1, n, p2, dot(n, p1 - p2) < shapes.reach[a] + margin
+    return R1, p1, shapes.size[a], n, p2, dot(n, p1 - p2) < shapes.reach[a] + margin, at
 
 
 @kernel
@@ -62,12 +68,12 @@ def touch_sphere_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[v
     Gradients:
         Exact.
     """
-    for i in range(len(pairs.first)):
-        _, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        _, p1, size, n, p2, near, at = over_plane(shapes, pairs, i, R, p, margin)
         if near:
-            put_over(touch, pairs.start[i], p1, shapes.size[pairs.first[i]].x, n, p2)
+            put_over(touch, at, p1, size.x, n, p2)
         else:
-            put_none(touch, pairs.start[i])
+            put_none(touch, at)
 
 
 @kernel
@@ -77,15 +83,14 @@ def touch_capsule_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[
     Gradients:
         Exact.
     """
-    for i in range(len(pairs.first)):
-        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
-        size = shapes.size[pairs.first[i]]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        R1, p1, size, n, p2, near, at = over_plane(shapes, pairs, i, R, p, margin)
         _, _, u = columns_of(R1)
         for k in static(2):
             if near:
-                put_over(touch, pairs.start[i] + k, p1 + (2.0 * k - 1.0) * size.y * u, size.x, n, p2)
+                put_over(touch, at + k, p1 + (2.0 * k - 1.0) * size.y * u, size.x, n, p2)
             else:
-                put_none(touch, pairs.start[i] + k)
+                put_none(touch, at + k)
 
 
 @kernel
@@ -97,19 +102,19 @@ def touch_box_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec3
     Gradients:
         Exact.
     """
-    for i in range(len(pairs.first)):
-        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        R1, p1, size, n, p2, near, at = over_plane(shapes, pairs, i, R, p, margin)
         against = transpose(R1) @ n
         k = widest(vec3(abs(against.x), abs(against.y), abs(against.z)))
         x, y, z = turn_columns(R1, k)
-        half = turn(shapes.size[pairs.first[i]], k)
+        half = turn(size, k)
         middle = p1 - positive(pick(against, k)) * half.z * z
         for c in static(4):
             if near:
                 corner = middle + (2.0 * (c % 2) - 1.0) * half.x * x + (2.0 * (c // 2) - 1.0) * half.y * y
-                put_over(touch, pairs.start[i] + c, corner, 0.0, n, p2)
+                put_over(touch, at + c, corner, 0.0, n, p2)
             else:
-                put_none(touch, pairs.start[i] + c)
+                put_none(touch, at + c)
 
 
 @kernel
@@ -125,11 +130,10 @@ def touch_cylinder_plane(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array
         Exact for the points found; the derivatives of the lowest points grow as the cylinder becomes upright, up to
         1000 radii.
     """
-    for i in range(len(pairs.first)):
-        R1, p1, n, p2, near = over_plane(shapes, pairs, i, R, p, margin)
-        r, h = shapes.size[pairs.first[i]].x, shapes.size[pairs.first[i]].y
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        R1, p1, size, n, p2, near, at = over_plane(shapes, pairs, i, R, p, margin)
+        r, h = size.x, size.y
         x, _, u = columns_of(R1)
-        at = pairs.start[i]
         if near:
             slope = dot(u, n) * u - n
             tilt = norm(slope)

@@ -7,8 +7,34 @@ to it, and clamp s closest to that. Clamps propagate derivatives, so the derivat
 
 from __future__ import annotations
 
-from kinema.contact.collision.narrow_phase import Pairs, Shapes, Touch, direction, place, put, put_none, within_reach
-from kinema.lang import Array, Float, abs, clamp, columns_of, cross, dot, func, kernel, mat33, max, min, norm, vec3
+from kinema.contact.collision.narrow_phase import (
+    Pairs,
+    Shapes,
+    Touch,
+    direction,
+    pair_at,
+    place,
+    put,
+    put_none,
+    within_reach,
+)
+from kinema.lang import (
+    Array,
+    Float,
+    abs,
+    clamp,
+    columns_of,
+    cross,
+    dot,
+    func,
+    kernel,
+    mat33,
+    max,
+    min,
+    norm,
+    shared,
+    vec3,
+)
 
 PARALLEL = 1e-6  # square of the sine of an angle: segments below it are parallel
 
@@ -63,17 +89,17 @@ def touch_sphere_round(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[v
         Exact. Where the centre lines meet (closer than 1e-9 m), the normal is +z with derivative 0 and the gap has
         no derivative with respect to poses. Capsules within 1 mrad of parallel touch at one end of their overlap.
     """
-    for i in range(len(pairs.first)):
-        a, b = pairs.first[i], pairs.second[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
             _, _, u1 = columns_of(R1)
             _, _, u2 = columns_of(R2)
             s, t = closest_points(p1 - p2, u1, shapes.size[a].y, u2, shapes.size[b].y)
-            put_balls(touch, pairs.start[i], p1 + s * u1, shapes.size[a].x, p2 + t * u2, shapes.size[b].x)
+            put_balls(touch, at, p1 + s * u1, shapes.size[a].x, p2 + t * u2, shapes.size[b].x)
         else:
-            put_none(touch, pairs.start[i])
+            put_none(touch, at)
 
 
 @kernel
@@ -86,8 +112,8 @@ def touch_capsule_capsule(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Arra
     Gradients:
         Exact, as for `touch_sphere_round`.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
@@ -96,8 +122,8 @@ def touch_capsule_capsule(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Arra
             r1, h1, r2, h2 = shapes.size[a].x, shapes.size[a].y, shapes.size[b].x, shapes.size[b].y
             s, t = closest_points(p1 - p2, u1, h1, u2, h2)
             put_balls(touch, at, p1 + s * u1, r1, p2 + t * u2, r2)
-            s, t, shared = other_end(p1 - p2, u1, h1, u2, h2, s)
-            if shared > 0.0:
+            s, t, overlap = other_end(p1 - p2, u1, h1, u2, h2, s)
+            if overlap > 0.0:
                 put_balls(touch, at + 1, p1 + s * u1, r1, p2 + t * u2, r2)
             else:
                 put_none(touch, at + 1)

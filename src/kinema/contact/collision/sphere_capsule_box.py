@@ -17,6 +17,7 @@ from kinema.contact.collision.narrow_phase import (
     Shapes,
     Touch,
     direction,
+    pair_at,
     pick,
     place,
     positive,
@@ -44,6 +45,7 @@ from kinema.lang import (
     min,
     norm,
     select,
+    shared,
     sqrt,
     static,
     transpose,
@@ -87,16 +89,16 @@ def touch_sphere_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[vec
         Exact. The derivative of the normal jumps where the nearest feature changes, from face to edge to corner, and on
         the planes inside the box where two faces are equally near.
     """
-    for i in range(len(pairs.first)):
-        a, b = pairs.first[i], pairs.second[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         _, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):
             q = transpose(R2) @ (p1 - p2)
             distance, n = box_surface(q, shapes.size[b])
-            put_ball(touch, pairs.start[i], R2, p2, q, distance, n, shapes.size[a].x)
+            put_ball(touch, at, R2, p2, q, distance, n, shapes.size[a].x)
         else:
-            put_none(touch, pairs.start[i])
+            put_none(touch, at)
 
 
 @func
@@ -195,8 +197,8 @@ def touch_capsule_box(shapes: Shapes, pairs: Pairs, R: Array[mat33], p: Array[ve
     Gradients:
         Exact for the features found. A capsule that lies along an edge, over no face, has one candidate.
     """
-    for i in range(len(pairs.first)):
-        a, b, at = pairs.first[i], pairs.second[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
         R2, p2 = place(shapes, b, R, p)
         if within_reach(shapes, a, b, p1, p2, margin):

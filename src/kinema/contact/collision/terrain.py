@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kinema.contact.collision.narrow_phase import TINY, Pairs, Shapes, Touch, place, put_none, times
+from kinema.contact.collision.narrow_phase import TINY, Pairs, Shapes, Touch, pair_at, place, put_none, times
 from kinema.contact.collision.sphere_capsule_box import put_ball
 from kinema.lang import (
     Array,
@@ -31,6 +31,7 @@ from kinema.lang import (
     normalize,
     record,
     select,
+    shared,
     static,
     transpose,
     vec3,
@@ -257,7 +258,7 @@ def from_valley(terrain, f, feature, beside, q: vec3):
 
 @func
 def knob(shapes, knobs, i, a):
-    """Position of the round point of pair i in the frame of shape a, and its radius [m]."""
+    """Position of round point i in the frame of shape a, and its radius [m]."""
     size = shapes.size[a]
     scale = select(knobs.capsule[i] == 1, vec3(size.x, size.x, size.y), size)
     return times(scale, knobs.at[i]), knobs.swell[i] * size.x
@@ -285,11 +286,11 @@ def touch_ball_terrain(
         Exact for the faces, edge or corner found, also with respect to the vertices of the terrain. The normal rotates
         without a jump over edges of up to 26 degrees, except at corners of the terrain where three faces rise.
     """
-    for i in range(len(pairs.first)):
-        a, at = pairs.first[i], pairs.start[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
-        R2, p2 = place(shapes, pairs.second[i], R, p)
-        x, r = knob(shapes, knobs, i, a)
+        R2, p2 = place(shapes, b, R, p)
+        x, r = knob(shapes, knobs, shared(pairs.number[i]), a)
         q = transpose(R2) @ (p1 + R1 @ x - p2)
         f, feature = nearest_triangle(terrain, q, r + margin)
         other = -1
@@ -323,15 +324,15 @@ def touch_corner_terrain(
     Gradients:
         Exact, as for `touch_ball_terrain`.
     """
-    for i in range(len(pairs.first)):
-        a = pairs.first[i]
+    for i in range(shared(pairs.ranges[pairs.family]), shared(pairs.ranges[pairs.family + 1])):
+        a, b, at = pair_at(pairs, i)
         R1, p1 = place(shapes, a, R, p)
-        R2, p2 = place(shapes, pairs.second[i], R, p)
-        x, r = knob(shapes, knobs, i, a)
+        R2, p2 = place(shapes, b, R, p)
+        x, r = knob(shapes, knobs, shared(pairs.number[i]), a)
         q = transpose(R2) @ (p1 + R1 @ x - p2)
         f, feature = nearest_triangle(terrain, q, r + margin)
         if f >= 0:
             distance, n = from_feature(terrain, f, feature, q)
-            put_ball(touch, pairs.start[i], R2, p2, q, distance, n, r)
+            put_ball(touch, at, R2, p2, q, distance, n, r)
         else:
-            put_none(touch, pairs.start[i])
+            put_none(touch, at)

@@ -30,12 +30,14 @@ class Sides:
     """The two links of each contact.
 
     first, second: Links; one of them may be 0, the world.
-    surface: Index of the candidate that became the contact; it selects the coefficient of friction.
+    surface: Number in the model of the candidate that became the contact; it selects the coefficient of friction.
+    slot: Its place among the candidates of the narrow phase.
     """
 
     first: Array[Int]
     second: Array[Int]
     surface: Array[Int]
+    slot: Array[Int]
 
 
 @func
@@ -180,11 +182,20 @@ def contact_velocities(
 
 @record
 class Candidates:
-    """Links and supports of all candidates; candidates with a gap below the margin become contacts."""
+    """Contact candidates; those with a gap below the margin become contacts.
 
+    number, row: Of each candidate, its number in the model, and its row in the tables.
+    first, second: Tables of links.
+    count: Number of candidates.
+    lost: Number of pairs of shapes that the narrow phase had no room for.
+    """
+
+    number: Array[Int]
+    row: Array[Int]
     first: Array[Int]
     second: Array[Int]
-    support: Array[Int]
+    count: Array[Int]
+    lost: Array[Int]
 
 
 @kernel
@@ -192,12 +203,9 @@ def pick_contacts(
     candidates: Candidates,
     all: Touch,
     margin: Float,
-    fixed: Array[Int],
-    singles: Int,
     equations: Int,
     near: Touch,
     sides: Sides,
-    support: Array[Int],
     triples: Array[Int],
     missed: Array[Float],
 ):
@@ -205,25 +213,102 @@ def pick_contacts(
 
     A candidate becomes a contact in all lanes if it is near in any lane, so that all lanes access the same memory;
     `active` distinguishes the lanes.
-
-    fixed: Supports of the rows before the contacts.
     """
-    blocks = singles + equations
-    for i in range(blocks):
-        support[i] = fixed[i]
-    count, lost = 0, 0.0
-    for k in range(len(all.gap)):
+    count, left = 0, Float(candidates.lost[0])
+    for k in range(shared(candidates.count[0])):
         if not everywhere(all.gap[k] >= margin):
             if count < len(near.gap):
+                row = shared(candidates.row[k])
                 near.gap[count] = all.gap[k]
                 near.point[count] = all.point[k]
                 near.normal[count] = all.normal[k]
-                sides.first[count] = candidates.first[k]
-                sides.second[count] = candidates.second[k]
-                sides.surface[count] = k
-                support[blocks + count] = candidates.support[k]
+                sides.first[count] = candidates.first[row]
+                sides.second[count] = candidates.second[row]
+                sides.surface[count] = candidates.number[k]
+                sides.slot[count] = k
                 count = count + 1
             else:
-                lost = lost + 1.0
+                left = left + 1.0
     triples[0] = equations + count
-    missed[0] = lost
+    missed[0] = left
+
+
+@kernel
+def look_up_supports(
+    fixed: Array[Int],
+    candidates: Candidates,
+    table: Array[Int],
+    sides: Sides,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    support: Array[Int],
+):
+    """Supports of all blocks: of the rows before the contacts, and of contacts, from a table by rows of candidates."""
+    blocks = singles + equations
+    for i in range(blocks):
+        support[i] = fixed[i]
+    for c in range(shared(triples[0]) - equations):
+        support[blocks + c] = table[shared(candidates.row[shared(sides.slot[c])])]
+
+
+@record
+class Paths:
+    """Degrees of freedom from the roots to the links.
+
+    last: Last degree of freedom of each link; -1 for the world.
+    row, depth, above: As in `kinematics.tree.Branches`.
+    """
+
+    last: Array[Int]
+    row: Array[Int]
+    depth: Array[Int]
+    above: Array[Int]
+
+
+@kernel
+def build_supports(
+    fixed: Array[Int],
+    of_fixed: Supports,
+    paths: Paths,
+    sides: Sides,
+    triples: Array[Int],
+    equations: Int,
+    singles: Int,
+    supports: Supports,
+    support: Array[Int],
+):
+    """Supports of all blocks, those of contacts from the paths to their two links, one for each contact.
+
+    fixed, of_fixed: The supports of the rows before the contacts.
+    """
+    blocks, known, used = singles + equations, len(of_fixed.begin), len(of_fixed.dofs)
+    for i in range(blocks):
+        support[i] = fixed[i]
+    for s in range(known):
+        supports.begin[s] = of_fixed.begin[s]
+        supports.first[s] = of_fixed.first[s]
+        supports.count[s] = of_fixed.count[s]
+        supports.common[s] = of_fixed.common[s]
+    for k in range(used):
+        supports.dofs[k] = of_fixed.dofs[k]
+    for c in range(shared(triples[0]) - equations):
+        one, two = shared(paths.last[shared(sides.first[c])]), shared(paths.last[shared(sides.second[c])])
+        begin, length, other, from_one, from_two = used + c * supports.widest, 0, 0, 0, 0
+        if one >= 0:
+            length, from_one = shared(paths.depth[one]) + 1, shared(paths.row[one])
+        if two >= 0:
+            other, from_two = shared(paths.depth[two]) + 1, shared(paths.row[two])
+        common = 0
+        for t in range(length):
+            supports.dofs[begin + t] = paths.above[from_one + t]
+            if t < other and common == t:
+                if paths.above[from_one + t] == paths.above[from_two + t]:
+                    common = t + 1
+        for t in range(common, other):
+            supports.dofs[begin + length + t - common] = paths.above[from_two + t]
+        supports.begin[known + c] = begin
+        supports.first[known + c] = length
+        supports.count[known + c] = length + other - common
+        supports.common[known + c] = common
+        support[blocks + c] = known + c

@@ -225,12 +225,12 @@ def will_be_hit(bounce, phase, restitution: Float, gap: Float, before: Float, af
 
 
 @kernel
-def follow_contacts(all: Touch, surface: Array[Int], triples: Array[Int], equations: Int, near: Touch):
+def follow_contacts(all: Touch, slot: Array[Int], triples: Array[Int], equations: Int, near: Touch):
     """Update gaps, points and normals of the contacts from the candidates they came from."""
     for c in range(triples[0] - equations):
-        near.gap[c] = all.gap[surface[c]]
-        near.point[c] = all.point[surface[c]]
-        near.normal[c] = all.normal[surface[c]]
+        near.gap[c] = all.gap[shared(slot[c])]
+        near.point[c] = all.point[shared(slot[c])]
+        near.normal[c] = all.normal[shared(slot[c])]
 
 
 @func
