@@ -35,7 +35,7 @@ WHY = {
     "Rounding to 8 bits errs alike in all pixels of a flat colour, and sums over rows and columns add the errors up. "
     "With pixels, all lowest points are the truth.",
     "robot-from-video": "63 of the 66 numbers of three robots are within 1e-3. Dampings of two legs of seed 0 and of "
-    "one of seed 2 are not: the fits end in minima 0.5 % and 1 % above the noise floor, four to six expected standard "
+    "one of seed 2 are not: the fits end in minima 0.5 % and 1 % above the noise floor, three to six expected standard "
     "deviations away.",
 }
 """Why claims of a section are missed."""
