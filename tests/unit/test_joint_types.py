@@ -100,7 +100,8 @@ def moved(one: JointType, q: np.ndarray, R: np.ndarray, d: np.ndarray) -> np.nda
 
 
 def test_words_of_the_table_are_those_of_models():
+    ball = kn.MassProperties(1.0, inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
     scene = kn.Scene()
-    scene.add_robot(kn.Robot("r", (kn.Body("b", joints=(kn.Joint("j", "ball"),), mass=kn.MassProperties(1.0)),)))
+    scene.add_robot(kn.Robot("r", (kn.Body("b", joints=(kn.Joint("j", "ball"),), mass=ball),)))
     joint = kn.compile(scene).joint("r/j")
     assert joint.kind == "ball" and joint.q == slice(0, 4) and joint.v == slice(0, 3)

@@ -219,7 +219,7 @@ def test_constraints_are_refused(joint, closures, ground, told):
 
 def test_unknown_names_are_refused():
     model, q, v = MOVING["double pendulum"]
-    with pytest.raises(kn.InputError, match="(?s)unknown integrator.*'euler' or 'implicit' or 'rk4'"):
+    with pytest.raises(kn.InputError, match="(?s)unknown integrator.*'euler' or 'implicit' or 'implicitfast' or 'rk4'"):
         kn.simulate(model, kn.State(q, v), steps=1, dt=1e-3, integrator="leapfrog")
     for integrator in ("euler", "rk4"):
         for name in ("impulse", "limit_impulse", "gap", "imu"):
