@@ -538,11 +538,11 @@ def test_shapes_and_colours():
     robot = read_mjcf(text)
     (world,) = robot.bodies
     assert (world.name, world.parent, world.joints, world.mass) == ("world", None, (), None)
-    plane, capsule, box = world.shapes
+    plane, capsule, box, egg = world.shapes
     assert (plane.kind, plane.size, plane.pose.position) == ("plane", (), (0.0, 0.0, -1.0))
     assert (capsule.kind, capsule.size, capsule.colour) == ("capsule", (0.1, 0.4), (1.0, 0.0, 0.0, 0.5))
     assert (box.size, box.visible, box.colour) == ((1.0, 2.0, 3.0), False, (0.0, 1.0, 0.0, 1.0))
-    assert any("'egg' is of type ellipsoid" in note for note in robot.notes)
+    assert (egg.kind, egg.size) == ("ellipsoid", (1.0, 2.0, 3.0))
 
 
 def test_meshes_and_folders(tmp_path):

@@ -216,7 +216,7 @@ def test_every_file_loads_or_is_refused_with_a_reason() -> None:
         try:
             model = model_of(robot)
         except kn.KinemaError as error:
-            assert "moves no mass" in str(error)
+            assert "moves no mass" in str(error) or "the mass matrix is singular" in str(error)
             count["scenery without mass"] += 1
             continue
         if repaired:

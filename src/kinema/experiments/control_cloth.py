@@ -44,7 +44,7 @@ class Arguments:
     @classmethod
     def quick(cls) -> Arguments:
         """Small images of small cloths."""
-        return cls(iterations=20, starts=2, size=96, cells=(8, 10), checked=("1 camera",))
+        return cls(size=96, cells=(8, 10), checked=("1 camera",))
 
 
 def cases(arguments: Arguments, seeds: Sequence[int]) -> list[Case]:
