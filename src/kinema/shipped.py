@@ -165,16 +165,19 @@ def robot_programs() -> list[Program]:
     """Steps of robots on a plane.
 
     Kernels loop over tables, so all robots share them. Together, these robots cover all shapes, limits and actuators
-    and their absence, the three contact solvers (for few, more and many candidates), and no constraints at all.
+    and their absence, few candidates and many (for which there is a broad phase), and no constraints at all.
     """
     corners = np.vstack([np.zeros(3), np.eye(3)])
     tetrahedron = Mesh(corners, np.array([[0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3]]))
     shapes = Solid(CYLINDER, (0.1, 0.1)), Solid(MESH, mesh=tetrahedron)
+    plain = Solid(SPHERE, (0.1,)), Solid(CAPSULE, (0.1, 0.1)), Solid(BOX, (0.1, 0.1, 0.1))
     mass = MassProperties(1.0, inertia=(1.0, 0.0, 0.0, 1.0, 0.0, 1.0))
-    thrown = Robot("thrown", (Body("body", joints=(Joint("free", FREE),), mass=mass, shapes=shapes),))
-    return [
-        step_program(model, name=robot.name) for robot, model in _on_a_plane((thrown, arm(), humanoid(), pendulum()))
-    ]
+    thrown, tossed = (
+        Robot(name, (Body("body", joints=(Joint("free", FREE),), mass=mass, shapes=given),))
+        for name, given in (("thrown", shapes), ("tossed", plain))
+    )
+    robots = thrown, tossed, arm(), humanoid(), pendulum()
+    return [step_program(model, name=robot.name) for robot, model in _on_a_plane(robots)]
 
 
 def _on_a_plane(robots: Iterable[Robot]) -> Iterator[tuple[Robot, SceneArrays]]:
