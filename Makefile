@@ -25,7 +25,7 @@ GALLERY := build/.gallery-$(call digest,,docs/gallery.py $(shell find src/kinema
 help:
 	@echo "make demo         drop a soft block on a sphere, recover its stiffness by gradient"
 	@echo "make test         lint, types and tests"
-	@echo "make slow         the tests that 'make test' leaves out: emulated aarch64, sanitizers, one benchmark"
+	@echo "make slow         the tests that 'make test' leaves out: long experiments, emulated aarch64, sanitizers"
 	@echo "make bench        time the kernels beside their peers"
 	@echo "make docs         build the documentation into site/"
 	@echo "make lint         ruff and mypy only          make format   let ruff format the sources"

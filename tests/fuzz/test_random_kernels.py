@@ -35,7 +35,7 @@ from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.language import functions, types
 from kinema.lang.language.markers import Func
 
-KERNELS = int(os.environ.get("KINEMA_FUZZ", "300"))
+KERNELS = int(os.environ.get("KINEMA_FUZZ", "150"))
 FIRST = int(os.environ.get("KINEMA_FUZZ_SEED", "0"))
 SEEDS = range(FIRST, FIRST + KERNELS)
 FILES = 12  # enough to keep all cores busy, few enough to share the cost of the headers

@@ -497,6 +497,7 @@ def test_capsules_touch_cubes_as_boxes():
     assert np.allclose(one_way.normal[same], other.normal[same], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_candidates_of_hulls_may_lie_apart(monkeypatch):
     """A hull, many spheres, a hull: its corners are written within their array."""
     monkeypatch.setenv("KINEMA_CHECK", "1")

@@ -336,6 +336,7 @@ def test_a_gradient_that_is_not_finite_is_named(lanes: str) -> None:
     assert_names(caught.value, roots, lanes, BAD)
 
 
+@pytest.mark.slow
 def test_a_robot_that_bounces_passes_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
     """Newton's method, impacts and their adjoints: the longest kernels, with many rounds over their arrays."""
     scene = kn.Scene(contact=kn.Contact(restitution=0.4))

@@ -24,7 +24,13 @@ def test_the_limits_are_those_that_are_promised():
     assert len(legged.SPEEDS) * legged.HEADINGS == 24
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+LONG = ("geared hands", "flat feet 10")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one.name in LONG)) for one in SOURCES],
+)
 def test_robots_in_double_precision(source: legged.Source):
     seen = convergence.examine(source, kn.Contact())
     assert not seen.failed, "; ".join(seen.failed)

@@ -148,6 +148,7 @@ def test_verify_prints_rows_as_json(capsys: pytest.CaptureFixture[str], monkeypa
 
 
 @native
+@pytest.mark.slow
 def test_convergence_is_measured():
     found = convergence.check()
     assert set(found) == {"robots", "worst_residual", "worst_gradient_error", "failed"} and found["robots"] >= 2
