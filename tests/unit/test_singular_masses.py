@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
 import kinema as kn
 from kinema.errors import ModelError
@@ -52,3 +53,19 @@ def test_a_gimbal_of_links_without_mass_is_regular():
     axes = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     path = kn.simulate(compiled(*chain(*(hinge(f"j{i}", axis) for i, axis in enumerate(axes)))), steps=10, dt=1e-3)
     assert path.end.q.isfinite().all()
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.1])
+def test_dampers_make_steps_regular(damping: float):
+    """Steps are implicit in dampers, whose matrix is added to the mass matrix."""
+    mass = kn.MassProperties(1.0, inertia=(0.1, 0.0, 0.0, 0.1, 0.0, 0.1))
+    upper = kn.Body("a", joints=(kn.Joint("j", "revolute", damping=damping),))
+    lower = kn.Body("b", "a", joints=(kn.Joint("k", "revolute", damping=damping),), mass=mass)
+    scene = kn.Scene()
+    scene.add_robot(kn.Robot("r", (upper, lower)))
+    if not damping:
+        with pytest.raises(kn.ModelError, match="'r/j', 'r/k'"):
+            kn.compile(scene)
+        return
+    path = kn.simulate(kn.compile(scene, dtype=torch.float64), kn.State(v=[1.0, 0.0]), steps=100, dt=1e-3)
+    assert bool(path.q.isfinite().all()) and float(path.end.v.abs().max()) <= 1.0

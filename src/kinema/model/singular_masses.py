@@ -12,13 +12,17 @@ from kinema.errors import ModelError
 from kinema.model.inverse_weights import body_inertia, body_jacobian, unit_motions
 from kinema.model.tree import TreeArrays
 
+SHORT = 1e-4  # a short time step [s]: steps add dt * damping + dt^2 * stiffness to the mass matrix
 LEAST = 1e-13  # eigenvalue of the mass matrix scaled to a diagonal of ones
 INVOLVED = 0.1  # entry of its eigenvector, relative to the largest, of the joints that the message names
 LARGEST = 300  # velocities of a tree, a bound on the time of the check
 
 
 def refuse_singular(tree: TreeArrays) -> None:
-    """Raise ModelError for a tree with a singular mass matrix. Only trees with a link without inertia can have one."""
+    """Raise ModelError for a tree whose steps meet a singular matrix. Only trees with a link without inertia can.
+
+    That is the mass matrix with what implicit springs and dampers add to it.
+    """
     suspects = sorted({int(tree.root[link - 1]) for link in _light_links(tree)})
     if not suspects:
         return
@@ -31,7 +35,8 @@ def refuse_singular(tree: TreeArrays) -> None:
         free = np.concatenate([np.full(tree.dofs[i], not tree.prescribed[i]) for i in joints])
         if end - first > LARGEST or not free.any():
             continue
-        M = np.diag(tree.armature[first:end])
+        own = slice(first, end)
+        M = np.diag(tree.armature[own] + SHORT * tree.damping[own] + SHORT**2 * tree.stiffness[own])
         for b in np.flatnonzero(root_of == root):
             J = body_jacobian(tree, int(b), R, p, motions)[:, first:end]
             M = M + J.T @ body_inertia(tree, int(b), R) @ J
