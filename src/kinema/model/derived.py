@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 import torch
@@ -70,29 +69,3 @@ def _lumped(mass: Tensor, weight: Tensor, corners: np.ndarray) -> Tensor:
     for k in range(corners.shape[1]):
         mass = mass.index_add(-1, torch.as_tensor(corners[:, k].astype(np.int64)), weight)
     return mass
-
-
-def solver_scale(matter: MatterArrays, arrays: dict[str, Tensor], dt: float) -> Tensor:
-    """Approximate inverse diagonal of the implicit step's matrix [1/kg], per particle; without gradient."""
-    numbers = {name: array.detach() for name, array in arrays.items()}
-    inv_mass = numbers["inv_mass"]
-    stiff = torch.zeros_like(inv_mass)
-    meshes: list[tuple[Any, np.ndarray, np.ndarray, int]] = [
-        (one.mesh, one.mesh.tets, one.mesh.volume, one.first) for one in matter.solids
-    ]
-    if matter.cloth is not None:
-        mesh = matter.cloth.mesh
-        meshes.append((mesh, mesh.triangles, mesh.area, matter.cloth.first))
-    for mesh, corners, size, first in meshes:
-        part = slice(first, first + len(corners))
-        firm = (numbers["lam"] + 2.0 * numbers["mu"])[..., part]
-        if "viscosity" in numbers:
-            firm = firm + 2.0 / dt * numbers["viscosity"][..., part]
-        slopes = np.concatenate([-mesh.rest_inverse.sum(1, keepdims=True), mesh.rest_inverse], axis=1)
-        for k in range(corners.shape[1]):
-            weight = torch.as_tensor((slopes[:, k] ** 2).sum(-1) * size, dtype=stiff.dtype)
-            stiff = _lumped(stiff, firm * weight, corners[:, k : k + 1])
-    if len(matter.ends):
-        firm = numbers["spring_stiffness"] + numbers["spring_damping"] / dt
-        stiff = _lumped(stiff, firm, matter.ends)
-    return inv_mass / (1.0 + dt * dt * stiff * inv_mass)

@@ -120,6 +120,18 @@ class MatterArrays:
         """Number of tetrahedra and triangles."""
         return sum(len(one.mesh.tets) for one in self.solids) + (len(self.cloth.mesh.triangles) if self.cloth else 0)
 
+    @property
+    def rest(self) -> np.ndarray:
+        """Rest positions [m], those of particles without elements their initial ones, shape (n, 3)."""
+        found = self.x.copy()
+        meshes = [(one.mesh.vertices, one.mesh.tets) for one in self.solids]
+        if self.cloth is not None:
+            meshes.append((self.cloth.mesh.vertices, self.cloth.mesh.triangles))
+        for vertices, corners in meshes:
+            own = np.unique(corners)
+            found[own] = vertices[own]
+        return found
+
     def of_elements(self, name: str, numbers: Tensor) -> dict[str, Tensor]:
         """Split an element parameter into tetrahedra per energy and triangles, by their names in programs."""
         parts = {f"solid{k}_{name}": (one.first, len(one.mesh.tets)) for k, one in enumerate(self.solids)}

@@ -176,5 +176,6 @@ def advance_implicitly(particles: Particles) -> Moment:
         dt=particles.dt,
     )
     shapes = len(particles.model.shapes.names) if particles.laws.touched is not None else 0
-    ImplicitProgram(p, len(matter), step, held, particles.laws.all, shapes).add(particles.end.x, particles.end.v)
+    implicit = ImplicitProgram(p, step, held, particles.laws.all, shapes, matter.rest, free)
+    implicit.add(particles.end.x, particles.end.v)
     return particles.end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -39,6 +39,15 @@ from kinema.dynamics.shell import (
     neo_hookean_membrane,
 )
 from kinema.dynamics.springs import spring_forces
+from kinema.dynamics.stiffness import (
+    damped_hinge_stiffness,
+    hinge_stiffness,
+    membrane_stiffness,
+    solid_stiffness,
+    spring_stiffness,
+    viscous_membrane_stiffness,
+    viscous_solid_stiffness,
+)
 from kinema.lang import Float, Int, ivec2, ivec3, ivec4, mat22, mat33, vec2, vec3
 from kinema.lang.kernels.kernel import Kernel
 from kinema.lang.programs.program import Builder, Ref
@@ -49,7 +58,7 @@ from kinema.model.matter import OF_AIR, OF_SKIN, ClothArrays, MatterArrays, Soli
 from kinema.model.surface import SurfaceArrays
 from kinema.scene.description import BOX, CAPSULE, CYLINDER, MESH, PLANE, SPHERE, TERRAIN
 from kinema.simulation.detection import scenery
-from kinema.simulation.force_law import ForceLaw
+from kinema.simulation.force_law import ForceLaw, Stiffness
 from kinema.simulation.links import Links
 from kinema.simulation.user_forces import laws_on_particles
 
@@ -114,11 +123,11 @@ def find_laws(
     def number(name: str) -> Ref:
         return p.parameter(f"particle_{name}", Float, count)
 
-    laws = [_solid(p, k, solid, activated) for k, solid in enumerate(matter.solids)]
+    laws = [_solid(p, k, solid, activated, implicit) for k, solid in enumerate(matter.solids)]
     if matter.cloth is not None:
-        laws += _cloth(p, matter.cloth, activated)
+        laws += _cloth(p, matter.cloth, activated, implicit)
     if len(matter.ends):
-        laws.append(_springs(p, matter))
+        laws.append(_springs(p, matter, implicit))
     if pushed:
         push = p.control("particle_push", vec3, count)
         laws.append(ForceLaw(push_particles, lambda x, v, f, _: (push, f), count))
@@ -135,7 +144,7 @@ def find_laws(
 # -- elements and springs ------------------------------------------------------------------------------------------
 
 
-def _solid(p: Builder, k: int, solid: SolidArrays, activated: bool) -> ForceLaw:
+def _solid(p: Builder, k: int, solid: SolidArrays, activated: bool, implicit: bool) -> ForceLaw:
     mesh, order = solid.mesh, solid.mesh.order
     table = TetMesh(
         vertices=p.constant(f"solid{k}_vertices", ivec4, mesh.tets, order=order),
@@ -143,10 +152,12 @@ def _solid(p: Builder, k: int, solid: SolidArrays, activated: bool) -> ForceLaw:
         volume=p.constant(f"solid{k}_volume", Float, mesh.volume, order=order),
     )
     kernels = solid_kernels(solid.energy or neo_hookean_solid)
-    return _elements(p, f"solid{k}", kernels, table, order, solid.viscous, activated)
+    numbers = _numbers_of_elements(p, f"solid{k}", order, solid.viscous, activated)
+    stiffness = _solid_stiffness(p, k, solid, numbers) if implicit else None
+    return _elements(kernels, table, numbers, stiffness)
 
 
-def _cloth(p: Builder, cloth: ClothArrays, activated: bool) -> Iterator[ForceLaw]:
+def _cloth(p: Builder, cloth: ClothArrays, activated: bool, implicit: bool) -> Iterator[ForceLaw]:
     mesh, order, count = cloth.mesh, cloth.mesh.order, len(cloth.mesh.triangles)
     corners = p.constant("cloth_vertices", ivec3, mesh.triangles, order=order)
     table = TriMesh(
@@ -154,30 +165,80 @@ def _cloth(p: Builder, cloth: ClothArrays, activated: bool) -> Iterator[ForceLaw
         rest_inverse=p.constant("cloth_rest_inverse", mat22, mesh.rest_inverse, order=order),
         area=p.constant("cloth_area", Float, mesh.area, order=order),
     )
-    yield _elements(p, "cloth", membrane_kernels(neo_hookean_membrane), table, order, cloth.viscous, activated)
+    elastic = _numbers_of_elements(p, "cloth", order, cloth.viscous, activated)
+    stiffness = _membrane_stiffness(p, cloth, elastic) if implicit else None
+    yield _elements(membrane_kernels(neo_hookean_membrane), table, elastic, stiffness)
     if cloth.bends:
-        yield _hinges(p, cloth)
+        yield _hinges(p, cloth, implicit)
     if cloth.airy:
         numbers = [p.parameter(n, Float, count, order=order) for n in OF_AIR]
         wind = p.parameter("wind", vec3)
         yield ForceLaw(air_forces, lambda x, v, f, _: (corners, x, v, wind, *numbers, f), count)
 
 
+def _numbers_of_elements(p: Builder, name: str, order: np.ndarray, viscous: bool, activated: bool) -> list[Ref]:
+    """mu, lam, activation and, if viscous, viscosity."""
+    numbers = []
+    for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
+        add = p.control if activated and n == "activation" else p.parameter
+        numbers.append(add(f"{name}_{n}", Float, len(order), order=order))
+    return numbers
+
+
 def _elements(
-    p: Builder, name: str, kernels: tuple[Kernel, Kernel], table: Any, order: np.ndarray, viscous: bool, activated: bool
+    kernels: tuple[Kernel, Kernel], table: Any, numbers: Sequence[Ref], stiffness: Stiffness | None
 ) -> ForceLaw:
     """Elastic forces, with or without viscosity."""
     elastic, viscoelastic = kernels
-    numbers, count = [], len(order)
-    for n in ("mu", "lam", "activation", "viscosity")[: 3 + viscous]:
-        add = p.control if activated and n == "activation" else p.parameter
-        numbers.append(add(f"{name}_{n}", Float, count, order=order))
-    if viscous:
-        return ForceLaw(viscoelastic, lambda x, v, f, _: (table, x, v, *numbers, f), count)
-    return ForceLaw(elastic, lambda x, v, f, _: (table, x, *numbers, f), count)
+    count = table.vertices.buffer.length
+    if len(numbers) > 3:
+        return ForceLaw(viscoelastic, lambda x, v, f, _: (table, x, v, *numbers, f), count, stiffness)
+    return ForceLaw(elastic, lambda x, v, f, _: (table, x, *numbers, f), count, stiffness)
 
 
-def _hinges(p: Builder, cloth: ClothArrays) -> ForceLaw:
+def _solid_stiffness(p: Builder, k: int, solid: SolidArrays, numbers: Sequence[Ref]) -> Stiffness:
+    """Stiffness of tetrahedra, with ascending corners."""
+    mesh, order, name = solid.mesh, solid.mesh.order, f"stiff_solid{k}"
+    corners = np.sort(mesh.tets, 1)
+    places = mesh.vertices[corners]
+    table = TetMesh(
+        vertices=p.constant(f"{name}_vertices", ivec4, corners, order=order),
+        rest_inverse=p.constant(
+            f"{name}_rest_inverse",
+            mat33,
+            np.linalg.inv(np.swapaxes(places[:, 1:] - places[:, :1], 1, 2)),
+            order=order,
+        ),
+        volume=p.constant(f"{name}_volume", Float, mesh.volume, order=order),
+    )
+    mu, lam, _, *viscosity = numbers
+    kernel = viscous_solid_stiffness if viscosity else solid_stiffness
+    return Stiffness(
+        name, kernel, corners, order, lambda pairs, dt, x, to: (table, *pairs, dt, x, mu, lam, *viscosity, to)
+    )
+
+
+def _membrane_stiffness(p: Builder, cloth: ClothArrays, numbers: Sequence[Ref]) -> Stiffness:
+    """Stiffness of triangles, with ascending corners."""
+    mesh, order = cloth.mesh, cloth.mesh.order
+    rank = np.argsort(mesh.triangles, 1)
+    corners = np.take_along_axis(mesh.triangles, rank, 1)
+    plane = np.concatenate([np.zeros((len(corners), 2, 1)), np.linalg.inv(mesh.rest_inverse)], 2)  # corners as columns
+    plane = np.take_along_axis(plane, rank[:, None, :], 2)
+    table = TriMesh(
+        vertices=p.constant("stiff_cloth_vertices", ivec3, corners, order=order),
+        rest_inverse=p.constant(
+            "stiff_cloth_rest_inverse", mat22, np.linalg.inv(plane[:, :, 1:] - plane[:, :, :1]), order=order
+        ),
+        area=p.constant("stiff_cloth_area", Float, mesh.area, order=order),
+    )
+    kernel = viscous_membrane_stiffness if len(numbers) > 3 else membrane_stiffness
+    return Stiffness(
+        "stiff_cloth", kernel, corners, order, lambda pairs, dt, x, to: (table, *pairs, dt, x, *numbers, to)
+    )
+
+
+def _hinges(p: Builder, cloth: ClothArrays, implicit: bool) -> ForceLaw:
     mesh, order, count = cloth.mesh, cloth.mesh.hinge_order, len(cloth.mesh.hinges)
     hinges = Hinges(
         vertices=p.constant("hinge_vertices", ivec4, mesh.hinges, order=order),
@@ -185,18 +246,34 @@ def _hinges(p: Builder, cloth: ClothArrays) -> ForceLaw:
         weight=p.constant("hinge_weight", Float, mesh.hinge_weight, order=order),
         inverse_areas=p.constant("hinge_inverse_areas", vec2, mesh.hinge_inverse_areas, order=order),
     )
-    numbers = [p.parameter(n, Float, count, order=order) for n in ("bending", "fold")]
-    if not cloth.damped:
-        return ForceLaw(hinge_forces, lambda x, v, f, _: (hinges, x, *numbers, f), count)
-    damping = p.parameter("bending_damping", Float, count, order=order)
-    return ForceLaw(damped_hinge_forces, lambda x, v, f, _: (hinges, x, v, *numbers, damping, f), count)
+    bending, fold = (p.parameter(n, Float, count, order=order) for n in ("bending", "fold"))
+    damping = [p.parameter("bending_damping", Float, count, order=order)] if cloth.damped else []
+    stiffness = None
+    if implicit:
+        kernel = damped_hinge_stiffness if damping else hinge_stiffness
+        stiffness = Stiffness(
+            "stiff_hinges",
+            kernel,
+            mesh.hinges,
+            order,
+            lambda pairs, dt, x, to: (hinges, *pairs, dt, x, bending, *damping, to),
+        )
+    if not damping:
+        return ForceLaw(hinge_forces, lambda x, v, f, _: (hinges, x, bending, fold, f), count, stiffness)
+    return ForceLaw(
+        damped_hinge_forces, lambda x, v, f, _: (hinges, x, v, bending, fold, *damping, f), count, stiffness
+    )
 
 
-def _springs(p: Builder, matter: MatterArrays) -> ForceLaw:
+def _springs(p: Builder, matter: MatterArrays, implicit: bool) -> ForceLaw:
     count, order = len(matter.ends), packet_order(matter.ends)
     ends = p.constant("spring_ends", ivec2, matter.ends, order=order)
     numbers = [p.parameter(f"spring_{n}", Float, count, order=order) for n in ("stiffness", "rest", "damping")]
-    return ForceLaw(spring_forces, lambda x, v, f, _: (ends, x, v, *numbers, f), count)
+    stiffness = None
+    if implicit:
+        arguments = lambda pairs, dt, x, to: (ends, *pairs, dt, x, *numbers, to)  # noqa: E731
+        stiffness = Stiffness("stiff_springs", spring_stiffness, matter.ends, order, arguments)
+    return ForceLaw(spring_forces, lambda x, v, f, _: (ends, x, v, *numbers, f), count, stiffness)
 
 
 # -- contact with shapes -------------------------------------------------------------------------------------------
@@ -249,7 +326,7 @@ def _contact_with_shapes(
             which = p.constant(f"touched_{kinds[0]}{numbers[0]}", Int, numbers)
             for kernels, skin, step in contacts:
                 where = (touched.shapes, which, *table, seen, touched.placed, skin, step)
-                yield ForceLaw(kernels[kinds[0]], partial(_touching, where), count)
+                yield ForceLaw(kernels[kinds[0]], partial(_touching, where), count, alone=True)
 
 
 def _touching(where: tuple[Any, ...], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:

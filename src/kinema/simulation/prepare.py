@@ -16,7 +16,6 @@ from torch import Tensor
 from kinema.errors import InputError, StabilityWarning
 from kinema.lang.programs.program import PARAMETER, Program
 from kinema.lang.runtime.memory_layout import keep_in
-from kinema.model.derived import solver_scale
 from kinema.model.model import NUMPY, Model
 from kinema.model.state import State
 from kinema.simulation.control import Control
@@ -175,7 +174,7 @@ def parameters_of(
     if model.dtype != torch.float64:
         what = "implicit steps need double precision: in single precision forces of stiff elements are mostly rounding"
         raise InputError(what, got=model.dtype, fix="kinema.compile(scene, dtype=torch.float64)")
-    return arrays | {"solver_scale": solver_scale(model.matter, numbers, short)}
+    return arrays
 
 
 def _arrays(model: Model, step: Step, numbers: Mapping[str, Tensor], short: float) -> dict[str, Tensor]:

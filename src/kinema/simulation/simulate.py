@@ -83,7 +83,7 @@ def simulate(
             hard contact, limits and loops.
 
             "implicit" also takes implicit steps of particles, in float64 only. Newton's method solves them to 1e-10 of
-            the displacement, or to 1e-8 where rounding error prevents more. They are stable for stiff soft matter at
+            the displacement, or to rounding error where that is larger. They are stable for stiff soft matter at
             long steps, but damp it. A step may have no solution where a force is discontinuous, as with
             Skin(averaged=False, k_d=...).
 

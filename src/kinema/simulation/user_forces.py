@@ -112,7 +112,7 @@ def _on_particles(p: Builder, law: LawArrays, time: Ref | None) -> ForceLaw:
         inputs = {"ends": p.constant(f"{law.name} between", ivec2, ends, order=order), **_inputs(p, law, time, order)}
     else:
         inputs = {"first": p.constant(f"{law.name} on", Int, law.first), **_inputs(p, law, time)}
-    return ForceLaw(_kernel(law), partial(_arguments, law, inputs), len(law))
+    return ForceLaw(_kernel(law), partial(_arguments, law, inputs), len(law), alone=not len(law.second))
 
 
 def _arguments(law: LawArrays, inputs: dict[str, Ref], x: Ref, v: Ref, f: Ref, press: Any) -> tuple[Any, ...]:

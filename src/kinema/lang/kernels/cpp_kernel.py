@@ -1,4 +1,4 @@
-"""Kernels written in C++, for integer algorithms that the language cannot express: sorting, lists of unknown length.
+"""Kernels written in C++, for algorithms that the language cannot express: sorting, lists of unknown length, sweeps.
 
 ```python
 bins = cpp_kernel("bins", Path(__file__).parent / "native" / "bins.cpp", reads={"x": vec3}, writes={"bin": Int})
@@ -9,7 +9,7 @@ The file defines `template <class T> void bins(const kn_call* call)`, T the type
 once per world, with all its arrays element after element (elements are padded to `types.padded_size` scalars).
 
 Gradients:
-    None: the kernel writes only integers.
+    None: the kernel writes integers, or numbers that custom operations use, whose adjoint is written by hand.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from kinema.lang.language import types
 class CppKernel(Kernel):
     """A kernel whose body is C++; to programs it is a kernel without Index."""
 
-    def __init__(self, name: str, file: Path, reads: Mapping[str, type], writes: Mapping[str, type]) -> None:
+    def __init__(
+        self, name: str, file: Path, reads: Mapping[str, type], writes: Mapping[str, type], detached: bool
+    ) -> None:
         for array, element in writes.items():
-            if set(types.flatten(element)) != {"i"}:
-                fix = "write it in the kernel language, which can differentiate it"
+            if set(types.flatten(element)) != {"i"} and not detached:
+                fix = "write it in the kernel language, which can differentiate it; detached=True in custom operations"
                 raise KernelError(f"kernel {name} is C++ and writes {array!r}, which is not Int", fix=fix)
         self.name, self.file = name, file
         self.parameters = [(n, types.Array.__class_getitem__(t)) for n, t in (*reads.items(), *writes.items())]
@@ -41,7 +43,7 @@ class CppKernel(Kernel):
         self._derived = {"forward": made, "emitted": made}
 
     def adjoint(self, wanted: frozenset[str]) -> KernelIR:
-        """An empty kernel: integers have no derivative."""
+        """An empty kernel: what it writes has no derivative."""
         return self._derive("adjoint", lambda: KernelIR(self.name, None, [], Block([])))
 
     def tangent(self, wanted: frozenset[str]) -> KernelIR:
@@ -56,16 +58,19 @@ class CppKernel(Kernel):
         return Emitted(symbol, text)
 
 
-def cpp_kernel(name: str, file: Path, *, reads: Mapping[str, type], writes: Mapping[str, type]) -> CppKernel:
+def cpp_kernel(
+    name: str, file: Path, *, reads: Mapping[str, type], writes: Mapping[str, type], detached: bool = False
+) -> CppKernel:
     """A kernel from a C++ file.
 
     Args:
         name: Name of the function template in the file.
         file: The C++ source.
         reads: Arrays that the kernel reads: name -> element type, in the order of `call->array`.
-        writes: Arrays that it writes, after the arrays that it reads; integers only.
+        writes: Arrays that it writes, after the arrays that it reads; integers, unless it is detached.
+        detached: Whether it may write numbers, which then have no derivative: for custom operations.
     """
-    return CppKernel(name, file, reads, writes)
+    return CppKernel(name, file, reads, writes, detached)
 
 
 def _array(name: str, element: type, written: bool) -> ArrayRef:
