@@ -16,6 +16,7 @@ ROBOT = """<mujoco><compiler angle="radian"/><option {option}/>{medium}
       <joint name="elbow" axis="0 1 0.2" armature="0.05"/>
       <geom type="capsule" fromto="0 0 0 0.3 0 0.1" size="0.05" density="2000" contype="0" conaffinity="0"/>
       <site name="tip" pos="0.1 0.02 0.3" euler="0.3 0.4 0.1"/>
+      {bends}
     </body>
     <body name="carriage" pos="0.1 0.2 0">
       <joint name="slide" type="slide" axis="0 0 1" damping="1"/>
@@ -55,6 +56,14 @@ FEATURES: dict[str, dict[str, str]] = {
     "rope": {
         "tendon": '<spatial name="rope" stiffness="40" damping="2" springlength="0.2"><site site="hook"/>'
         '<site site="middle"/><site site="tip"/><site site="eye"/></spatial>'
+    },
+    "bends": {
+        "bends": '<geom name="knob" type="cylinder" size="0.08 0.2" pos="0.05 0 0.1" euler="1.5 0.1 0" contype="0" '
+        'conaffinity="0"/><geom name="bead" size="0.1" pos="0.2 0.05 0.3" contype="0" conaffinity="0"/>'
+        '<site name="aside" pos="0.05 0 0.4"/>',
+        "tendon": '<spatial name="string" stiffness="40" damping="2" springlength="0.2"><site site="middle"/>'
+        '<geom geom="knob" sidesite="aside"/><site site="tip"/><geom geom="bead"/><site site="eye"/>'
+        '<pulley divisor="2"/><site site="hook"/><geom geom="knob"/><site site="tip"/></spatial>',
     },
     "hoist": {
         "tendon": '<spatial name="hoist"><site site="rotor"/><site site="tip"/></spatial>',
@@ -100,7 +109,7 @@ POLYNOMIAL = {"equality": '<joint joint1="elbow" joint2="shoulder" polycoef="0.1
 
 def with_features(names: Iterable[str], option: str = "") -> str:
     """The robot with some features."""
-    parts = dict.fromkeys(("medium", "world", "upper", "lower", "drone", "tendon", "actuator", "equality"), "")
+    parts = dict.fromkeys(("medium", "world", "upper", "lower", "bends", "drone", "tendon", "actuator", "equality"), "")
     parts["option"] = option
     for name in names:
         for part, text in {**FEATURES, "polynomial": POLYNOMIAL}[name].items():

@@ -48,7 +48,7 @@ _API = {
     "kinema.scene.primitives": ("Sphere", "Capsule", "Cylinder", "Box", "Ellipsoid", "Hull", "Plane"),
     "kinema.scene.mass_properties": ("mass_properties", "quaternion"),
     "kinema.scene.drives": ("Servo", "VelocityServo", "Motor"),
-    "kinema.scene.tendons": ("Tendon",),
+    "kinema.scene.tendons": ("Tendon", "Wrap", "Pulley"),
     "kinema.scene.keyframes": ("Keyframe",),
     "kinema.scene.activation": ("Activation", "Muscle"),
     "kinema.scene.handles": ("RobotHandle", "MatterHandle"),
@@ -228,7 +228,9 @@ if TYPE_CHECKING:
     from kinema.scene.softness import ContactPair as ContactPair
     from kinema.scene.softness import ContactSurface as ContactSurface
     from kinema.scene.softness import Softness as Softness
+    from kinema.scene.tendons import Pulley as Pulley
     from kinema.scene.tendons import Tendon as Tendon
+    from kinema.scene.tendons import Wrap as Wrap
     from kinema.simulation.control import Control as Control
     from kinema.simulation.linearise import Linearised as Linearised
     from kinema.simulation.linearise import linearise as linearise

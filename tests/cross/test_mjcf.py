@@ -729,6 +729,15 @@ REFUSED = {
         ),
         "tendon 't' is not supported: it has armature",
     ),
+    "side site of a sphere": (
+        model(
+            '<worldbody><site name="a"/><site name="b" pos="1 0 0"/></worldbody>'
+            '<tendon><spatial name="t" stiffness="1"><site site="a"/>'
+            '<geom geom="g" sidesite="a"/><site site="b"/></spatial></tendon>',
+            geom='<geom name="g" size="1"/>',
+        ),
+        r"tendon 't' is not supported: it goes around a sphere with a side site",
+    ),
     "nan in a spring": (
         model('<tendon><fixed name="t" stiffness="-1"><joint joint="j" coef="1"/></fixed></tendon>'),
         "stiffness of tendon 't' is negative",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.contact_gradients import Case, Counts, check_gradients
@@ -167,3 +169,30 @@ def _arm(actuator: kn.Actuator) -> kn.Scene:
     scene = kn.Scene()
     scene.add_robot(kn.Robot("robot", (body,), (actuator,)))
     return scene
+
+
+def test_ways_of_tendons_are_checked():
+    """Sites, wraps and pulleys in an order that makes a way."""
+    sites = tuple(kn.Site(name, kn.Pose((0.1 * i, 0.0, 0.1))) for i, name in enumerate("abc"))
+    mass = kn.MassProperties(1.0, (0.1, 0.0, 0.0), (1e-2, 0.0, 0.0, 1e-2, 0.0, 1e-2))
+    arm = kn.Body("arm", joints=(kn.Joint("hinge", "revolute"),), mass=mass, sites=sites)
+    base = kn.Body("base", sites=(kn.Site("fixed", kn.Pose((0.0, 0.3, 0.4))),))
+    wrap, pulley = kn.Wrap("arm", (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), 0.05), kn.Pulley(2.0)
+
+    def compiled(*way: str | kn.Wrap | kn.Pulley) -> kn.Model:
+        scene = kn.Scene()
+        scene.add_robot(kn.Robot("robot", (base, arm), tendons=(kn.Tendon("cord", sites=way, stiffness=1.0),)))
+        return kn.compile(scene)
+
+    assert len(compiled("fixed", wrap, "a", pulley, "b", "fixed").transmissions.bends) == 1
+    for bad in (("a", wrap), (wrap, "a", "b"), ("a", wrap, wrap, "b"), ("a", pulley, "b"), ("a", "b", pulley)):
+        with pytest.raises(kn.ModelError, match="tendon 'cord' has no way"):
+            compiled(*bad)
+    with pytest.raises(kn.ModelError, match="a pulley of tendon 'cord'"):
+        compiled("a", "fixed", kn.Pulley(0.0), "b", "fixed")
+    with pytest.raises(kn.ModelError, match="the radius of the wrap"):
+        compiled("a", replace(wrap, radius=-1.0), "fixed")
+    with pytest.raises(kn.ModelError, match="a geom of body 'robot/leg'"):
+        compiled("a", replace(wrap, body="leg"), "fixed")
+    with pytest.raises(kn.ModelError, match="site 'robot/d'"):
+        compiled("a", replace(wrap, side="d"), "fixed")

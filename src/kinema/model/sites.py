@@ -10,6 +10,7 @@ import numpy as np
 from kinema.errors import ModelError
 from kinema.model.tree import TreeArrays
 from kinema.scene.description import PlacedRobot, rotation_matrix
+from kinema.scene.names import closest, listed
 
 
 @dataclass(eq=False)
@@ -27,6 +28,17 @@ class SiteArrays:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def index(self, name: str, why: str) -> int:
+        """The index of a site.
+
+        Raises:
+            ModelError: It does not exist; the message begins with `why`.
+        """
+        if name not in self.names:
+            expected, fix = listed(self.names, "a robot with sites"), closest(name, self.names)
+            raise ModelError(f"{why} site {name!r}, which does not exist", expected=expected, fix=fix)
+        return self.names.index(name)
 
 
 def find_sites(tree: TreeArrays, placed: Sequence[PlacedRobot]) -> SiteArrays:

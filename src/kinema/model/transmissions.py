@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kinema.errors import ModelError
+from kinema.model.bends import BendArrays, Leg, bend_arrays, find_legs
 from kinema.model.sites import SiteArrays
-from kinema.model.tree import TreeArrays
+from kinema.model.tree import TreeArrays, path_of_link
 from kinema.scene.description import Actuator, PlacedRobot
 from kinema.scene.joint_types import SINGLE
 from kinema.scene.names import closest, listed
@@ -51,6 +52,7 @@ class TransmissionArrays:
         curve: Numbers of `dynamics.muscles.Curve`, shape (m, 8).
         lengths: The shortest and the longest length [m, rad], shape (m, 2).
         least_pull: Lower bound of the force of muscles [N m, N].
+        bends: Tendons with bends or pulleys.
     """
 
     tendon_names: list[str] = field(default_factory=list)
@@ -82,6 +84,7 @@ class TransmissionArrays:
     curve: np.ndarray = field(default_factory=lambda: np.zeros((0, 8)))
     lengths: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
     least_pull: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    bends: BendArrays = field(default_factory=BendArrays)
 
     def __len__(self) -> int:
         return len(self.begin) - 1
@@ -130,15 +133,6 @@ def within_effort(one: PlacedRobot, actuator: Actuator) -> Actuator:
     return replace(actuator, force=min(actuator.force, bound), least_force=max(least, -bound))
 
 
-def path_of_link(tree: TreeArrays, link: int) -> list[int]:
-    """Degrees of freedom that move a link, from the root on."""
-    if link == 0:
-        return []
-    last = int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
-    begin = int(tree.row[last])
-    return tree.above[begin : begin + int(tree.depth[last]) + 1].tolist()
-
-
 class _Builder:
     def __init__(self, tree: TreeArrays, sites: SiteArrays) -> None:
         self.tree, self.sites = tree, sites
@@ -148,6 +142,7 @@ class _Builder:
         self.offsets: dict[int, float] = {}  # of the linear ones
         self.on_sites: dict[int, tuple[int, tuple[float, ...]]] = {}
         self.paths: dict[int, list[int]] = {}  # sites of the tendons over sites
+        self.bent: dict[int, list[Leg]] = {}  # legs of the tendons with bends or pulleys
         self.general: list[tuple[int, int, Actuator]] = []
 
     def add_tendon(self, robot: str, tendon: Tendon) -> None:
@@ -163,16 +158,15 @@ class _Builder:
         self.entries.append([self._entry(f"{robot}/{joint}", why, c) for joint, c in tendon.joints])
 
     def _add_path(self, robot: str, name: str, tendon: Tendon) -> None:
-        known = self.sites.names
-        for site in tendon.sites:
-            if f"{robot}/{site}" not in known:
-                expected, fix = listed(known, "a robot with sites"), closest(f"{robot}/{site}", known)
-                raise ModelError(
-                    f"tendon {name!r} goes over site {site!r}, which does not exist", expected=expected, fix=fix
-                )
-        found = [known.index(f"{robot}/{site}") for site in tendon.sites]
-        self.paths[len(self.entries)] = found
-        dofs = {dof for site in found for dof in path_of_link(self.tree, int(self.sites.link[site]))}
+        if tendon.straight:
+            found = [self.sites.index(f"{robot}/{site}", f"tendon {name!r} goes over") for site in tendon.sites]
+            self.paths[len(self.entries)] = found
+            links = {int(self.sites.link[site]) for site in found}
+        else:
+            legs = find_legs(self.tree, self.sites, robot, name, tendon)
+            self.bent[len(self.entries)] = legs
+            links = {link for leg in legs for link in leg.links(self.sites)}
+        dofs = {dof for link in links for dof in path_of_link(self.tree, link)}
         if not dofs:
             raise ModelError(f"tendon {name!r} connects only sites that do not move")
         self.entries.append([(dof, 0, 0.0) for dof in sorted(dofs)])
@@ -256,6 +250,7 @@ class _Builder:
             curve=_reals((m.force, *m.range, m.lmin, m.lmax, m.vmax, m.fpmax, m.fvmax) for m in curves).reshape(-1, 8),
             lengths=_reals(m.lengths for m in curves).reshape(-1, 2),
             least_pull=_least_forces(muscles),
+            bends=bend_arrays(self.tree, self.sites, self.bent, [int(b) for b in begin], _ints(e[0] for e in flat)),
         )
 
 

@@ -283,6 +283,15 @@ class _Builder:
         return out
 
 
+def path_of_link(tree: TreeArrays, link: int) -> list[int]:
+    """Degrees of freedom that move a link, from the root on."""
+    if link == 0:
+        return []
+    last = int(tree.v_start[link - 1] + tree.dofs[link - 1] - 1)
+    begin = int(tree.row[last])
+    return tree.above[begin : begin + int(tree.depth[last]) + 1].tolist()
+
+
 def _ints(values: object) -> np.ndarray:
     return np.array(list(values), np.int32)  # type: ignore[call-overload]
 

@@ -1,4 +1,4 @@
-"""`Tendon`: a length that depends on several joints, with a spring, a damper, and actuators that pull along it."""
+"""`Tendon`: a length that depends on several joints, with a spring, a damper, actuators; `Wrap`, `Pulley`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,40 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Wrap:
+    """A sphere or an endless cylinder around which a tendon bends on its way from one site to the next.
+
+    Attributes:
+        body: Name of its body.
+        position: Its centre, in the frame of the body [m].
+        rotation: Quaternion (w, x, y, z) of its axes; a cylinder is along z.
+        radius: [m]
+        cylinder: Whether it is a cylinder.
+        side: Name of a site on the side where the tendon passes; inside of the geom, the tendon stays inside.
+    """
+
+    body: str
+    position: tuple[float, float, float]
+    rotation: tuple[float, float, float, float]
+    radius: float
+    cylinder: bool = False
+    side: str = ""
+
+
+@dataclass(frozen=True)
+class Pulley:
+    """An end of a part of a tendon, after which lengths count less.
+
+    Attributes:
+        divisor: The following lengths count divided by it.
+    """
+
+    divisor: float
+
+
+@dataclass(frozen=True)
 class Tendon:
-    """A tendon. Its length is offset + sum of coefficient * q over joints, or that of the straight lines between sites.
+    """A tendon. Its length is offset + sum of coefficient * q over joints, or that of the way between sites.
 
     Attributes:
         name: Name within the robot.
@@ -19,7 +51,8 @@ class Tendon:
         rest: Interval of lengths in which the spring exerts no force [m].
         lower: Lower limit of the length [m], -inf for none.
         upper: Upper limit of the length [m], inf for none.
-        sites: Names of the sites that it connects in straight lines, in order.
+        sites: Names of the sites that it connects, in order, in straight lines or around a `Wrap` between two of them;
+            a `Pulley` begins a new part.
     """
 
     name: str
@@ -30,4 +63,9 @@ class Tendon:
     rest: tuple[float, float] = (0.0, 0.0)
     lower: float = -math.inf
     upper: float = math.inf
-    sites: tuple[str, ...] = ()
+    sites: tuple[str | Wrap | Pulley, ...] = ()
+
+    @property
+    def straight(self) -> bool:
+        """Whether it has neither bends nor pulleys."""
+        return all(isinstance(site, str) for site in self.sites)

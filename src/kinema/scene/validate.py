@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from kinema.scene.io.inertia_check import physical_inertia
 from kinema.scene.joint_types import RANGE, SINGLE, TYPES
 from kinema.scene.shape_kinds import SHAPE_KINDS
 from kinema.scene.softness import ContactSurface, expect_softness
-from kinema.scene.tendons import Tendon
+from kinema.scene.tendons import Pulley, Tendon, Wrap
 
 CLOSURES = ("connect", "weld")
 GENERAL = "general"
@@ -205,6 +206,7 @@ def _check_tendon(name: str, tendon: Tendon) -> None:
     if bool(tendon.joints) == bool(tendon.sites) or len(tendon.sites) == 1:
         got = f"{len(tendon.joints)} joints, {len(tendon.sites)} sites"
         raise ModelError(f"tendon {name!r} has no way", got=got, expected="joints, or at least two sites")
+    _check_way(name, tendon)
     for joint, coefficient in tendon.joints:
         _check_finite(f"the coefficient of joint {joint!r} in tendon {name!r}", (coefficient,), 1)
     _check_finite(f"the offset of tendon {name!r}", (tendon.offset,), 1)
@@ -213,6 +215,22 @@ def _check_tendon(name: str, tendon: Tendon) -> None:
     _check_range(f"the limits of tendon {name!r}", tendon.lower, tendon.upper)
     _check_finite(f"the rest of tendon {name!r}", tendon.rest, 2)
     _check_range(f"the rest of tendon {name!r}", *tendon.rest)
+
+
+def _check_way(name: str, tendon: Tendon) -> None:
+    """The order of sites, wraps and pulleys."""
+    kinds = "".join({Wrap: "w", Pulley: "p"}.get(type(one), "s") for one in tendon.sites)
+    if kinds and not re.fullmatch("(p?s(w?s)+)+", kinds.replace("psp", "p")):
+        expected = "sites, with at most one Wrap between two of them, and a Pulley before at least two sites"
+        raise ModelError(f"tendon {name!r} has no way", got=f"{len(kinds)} parts in this order", expected=expected)
+    for one in tendon.sites:
+        if isinstance(one, Wrap):
+            _check_pose(f"the wrap of tendon {name!r}", Pose(one.position, one.rotation))
+            _check_not_negative(f"the radius of the wrap of tendon {name!r}", one.radius)
+        elif isinstance(one, Pulley) and not 0 < one.divisor < math.inf:
+            raise ModelError(
+                f"a pulley of tendon {name!r} is not usable", got=one.divisor, expected="a positive divisor"
+            )
 
 
 def _check_closure(name: str, closure: Closure) -> None:

@@ -28,6 +28,7 @@ from kinema.dynamics.transmissions import (
     transmission_speeds,
     velocity_gains,
 )
+from kinema.dynamics.wrapping import Ends, Legs, bent_lengths, copy_bent_moments, gather_places
 from kinema.lang import Float, Int, mat33, vec2, vec3
 from kinema.lang.programs.program import Ref
 from kinema.math import Force
@@ -104,7 +105,35 @@ def _place(links: Links, model: SceneArrays) -> PlacedTransmissions:
         summed = p.scratch("path_moment", Float, len(arrays.dof))
         p.call(path_lengths, links.tree, links.branches, paths, links.R, links.p, links.S, length, summed)
         p.call(copy_moments, table, paths, summed, moment)
+    if len(arrays.bends):
+        _bend(links, model, table, length, moment)
     return PlacedTransmissions(table, length, moment)
+
+
+def _bend(links: Links, model: SceneArrays, table: Any, length: Ref, moment: Ref) -> None:
+    """Lengths of tendons with bends or pulleys."""
+    p, arrays, tree = links.program, model.transmissions.bends, model.tree
+    count = len(arrays.end_link)
+    place = p.scratch("end_place", vec3, count)
+    which, fixed = p.constant("end_site", Int, arrays.end_site), p.constant("end_fixed", vec3, arrays.end_place)
+    p.call(gather_places, which, links.tables.places(len(model.sites)), fixed, place)
+    last = np.concatenate([[0], tree.v_start + tree.dofs - 1])[arrays.end_link]
+    ends = Ends(
+        link=p.constant("end_link", Int, arrays.end_link),
+        last=p.constant("end_last", Int, last),
+        place=place,
+        start=p.constant("end_start", Int, arrays.end_start),
+        entry=p.constant("end_entry", Int, arrays.end_entry if len(arrays.end_entry) else [0]),
+    )
+    ints = ("transmission", "begin", "first", "second", "around", "side", "cylinder")
+    legs = Legs(
+        **{n: p.constant(f"leg_{n}", Int, getattr(arrays, n)) for n in ints},
+        axes=p.constant("leg_axes", mat33, arrays.axes),
+        **{n: p.constant(f"leg_{n}", Float, getattr(arrays, n)) for n in ("radius", "share")},
+    )
+    summed = p.scratch("bent_moment", Float, len(model.transmissions.dof))
+    p.call(bent_lengths, links.tree, links.branches, ends, legs, links.R, links.p, links.S, length, summed)
+    p.call(copy_bent_moments, table, legs, summed, moment)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from kinema.errors import InputError, KinemaError, StorageError
 from kinema.lang.language.markers import Func
 from kinema.model.activations import ActivationArrays
 from kinema.model.actuators import ActuatorArrays
+from kinema.model.bends import BendArrays
 from kinema.model.broad_phase import CandidateArrays, ShapeArrays
 from kinema.model.constraints import ConstraintArrays
 from kinema.model.forces import LawArrays
@@ -66,6 +67,7 @@ CLASSES: dict[str, type[Any]] = {
         ActuatorArrays,
         KeyframeArrays,
         TransmissionArrays,
+        BendArrays,
         SiteArrays,
         SoftArrays,
         Softness,

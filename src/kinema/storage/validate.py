@@ -10,10 +10,10 @@ import torch
 
 from kinema.contact.collision.pair_table import FAMILIES, PAIRS
 from kinema.model.actuators import KINDS as ACTUATORS
+from kinema.model.bends import BendArrays
 from kinema.model.broad_phase import PAIR
 from kinema.model.model import Model
-from kinema.model.transmissions import path_of_link
-from kinema.model.tree import add_branches
+from kinema.model.tree import add_branches, path_of_link
 from kinema.scene.activation import KINDS as ACTIVATIONS
 from kinema.scene.convex_hull import Hull
 from kinema.scene.description import Mesh
@@ -177,11 +177,37 @@ def _check_transmissions(model: Model) -> None:
     require_indices("transmissions/driven", arrays.driven, (general,), count)
     for name, shape in (("gain", (3,)), ("bias", (3,)), ("least_force", ())):
         require_reals(f"transmissions/{name}", getattr(arrays, name), (general, *shape))
+    _check_bends(model, arrays.bends)
     muscles = len(arrays.muscle)
     require_indices("transmissions/muscle", arrays.muscle, (muscles,), len(model.actuators.names))
     require_indices("transmissions/pulled", arrays.pulled, (muscles,), count)
     for name, shape in (("curve", (8,)), ("lengths", (2,)), ("least_pull", ())):
         require_reals(f"transmissions/{name}", getattr(arrays, name), (muscles, *shape))
+
+
+def _check_bends(model: Model, bends: BendArrays) -> None:
+    dof, tendons = model.transmissions.dof, len(model.transmissions.tendon_names)
+    legs, ends = len(bends.first), len(bends.end_link)
+    require_indices("bends/transmission", bends.transmission, (len(bends),), tendons)
+    for name, last, size in (("begin", legs, len(bends)), ("end_start", len(bends.end_entry), ends)):
+        given = getattr(bends, name)
+        require_indices(f"bends/{name}", given, (size + 1,), last + 1)
+        require(int(given[0]) == 0 and int(given[-1]) == last and (np.diff(given) >= 0).all(), f"bends/{name}")
+    for name in ("first", "second"):
+        require_indices(f"bends/{name}", getattr(bends, name), (legs,), max(ends, 1))
+    for name in ("around", "side"):
+        require_indices(f"bends/{name}", getattr(bends, name) + np.int32(1), (legs,), ends + 1)
+    require_indices("bends/cylinder", bends.cylinder, (legs,), 2)
+    for name, shape in (("axes", (legs, 3, 3)), ("radius", (legs,)), ("share", (legs,)), ("end_place", (ends, 3))):
+        require_reals(f"bends/{name}", getattr(bends, name), shape)
+    require_indices("bends/end_site", bends.end_site + np.int32(1), (ends,), len(model.sites.names) + 1)
+    require_indices("bends/end_link", bends.end_link, (ends,), len(model.joints) + 1)
+    require_indices("bends/end_entry", bends.end_entry, (len(bends.end_entry),), max(len(dof), 1))
+    sides = set(bends.side.tolist())
+    for i, link in enumerate(bends.end_link.tolist()):
+        at = bends.end_entry[int(bends.end_start[i]) : int(bends.end_start[i + 1])]
+        path = [] if i in sides else path_of_link(model.tree, link)
+        require(dof[at].tolist() == path, "bends/end_entry")
 
 
 def _check_sites(model: Model) -> None:

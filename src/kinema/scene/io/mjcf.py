@@ -53,7 +53,7 @@ IGNORABLE = {
     "fluid": "a medium's drag, and fluid shapes",
     "shapes": "colliding signed distance fields",
     "springs": "springs and dampers that are not linear, springs of free and ball joints",
-    "tendons": "tendons that wrap around geoms or pulleys, and tendons with friction or inertia",
+    "tendons": "tendons with friction or inertia, and nonlinear or plastic springs of tendons",
 }
 
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled
-from kinema.scene.tendons import Tendon
+from kinema.scene.io.mjmodel.compiled import JOINTS, Compiled, pose_of
+from kinema.scene.tendons import Pulley, Tendon, Wrap
 
 FORCES = ("stiffness", "damping", "frictionloss", "armature", "stiffnesspoly", "dampingpoly")
 
@@ -31,8 +31,8 @@ def _tendon(c: Compiled, t: int) -> Tendon | None:
         return None
     first, count = int(m.tendon_adr[t]), int(m.tendon_num[t])
     wraps = range(first, first + count)
-    over_sites = c.word("Wrap", m.wrap_type[first]) == "site"
-    sites = tuple(c.site_names[m.wrap_objid[w]] for w in wraps) if over_sites else ()
+    over_sites = c.word("Wrap", m.wrap_type[first]) != "joint"
+    sites = tuple(_stop(c, w) for w in wraps) if over_sites else ()
     joints = [] if over_sites else [(int(m.wrap_objid[w]), float(m.wrap_prm[w])) for w in wraps]
     low, high = (float(x) for x in m.tendon_lengthspring[t])
     return Tendon(
@@ -45,6 +45,25 @@ def _tendon(c: Compiled, t: int) -> Tendon | None:
         sites=sites,
         lower=float(m.tendon_range[t, 0]) if limited else -math.inf,
         upper=float(m.tendon_range[t, 1]) if limited else math.inf,
+    )
+
+
+def _stop(c: Compiled, w: int) -> str | Wrap | Pulley:
+    """A site, geom or pulley on the way of a tendon."""
+    m, kind, k = c.m, c.word("Wrap", c.m.wrap_type[w]), int(c.m.wrap_objid[w])
+    if kind == "pulley":
+        return Pulley(float(m.wrap_prm[w]))
+    if kind == "site":
+        return c.site_names[k]
+    body, side = int(m.geom_bodyid[k]), round(float(m.wrap_prm[w]))
+    pose = pose_of(m.geom_pos[k], m.geom_quat[k])
+    return Wrap(
+        c.body_names[body] if body else "world",
+        pose.position,
+        pose.rotation,
+        float(m.geom_size[k, 0]),
+        kind == "cylinder",
+        c.site_names[side] if side >= 0 else "",
     )
 
 
@@ -61,10 +80,11 @@ def _problem_of(c: Compiled, t: int, acts: list[str]) -> str:
         if word in acts:
             return f"it has {word}"
     for w in range(int(m.tendon_adr[t]), int(m.tendon_adr[t] + m.tendon_num[t])):
-        if (kind := c.word("Wrap", m.wrap_type[w])) == "site":
-            continue
+        kind = c.word("Wrap", m.wrap_type[w])
+        if kind == "sphere" and m.wrap_prm[w] >= 0:
+            return "it goes around a sphere with a side site; use a cylinder, or leave out the side site"
         if kind != "joint":
-            return f"it goes over a {kind}"
+            continue
         if not JOINTS[joint := c.word("Joint", m.jnt_type[m.wrap_objid[w]])].is_single:
             return f"it goes over a {joint} joint"
     return "" if math.isfinite(m.tendon_lengthspring[t].sum()) else "its rest length is not finite"
