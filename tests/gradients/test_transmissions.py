@@ -186,9 +186,9 @@ def test_ways_of_tendons_are_checked():
 
     assert len(compiled("fixed", wrap, "a", pulley, "b", "fixed").transmissions.bends) == 1
     for bad in (("a", wrap), (wrap, "a", "b"), ("a", wrap, wrap, "b"), ("a", pulley, "b"), ("a", "b", pulley)):
-        with pytest.raises(kn.ModelError, match="tendon 'cord' has no way"):
+        with pytest.raises(kn.ModelError, match="tendon 'robot/cord' has no way"):
             compiled(*bad)
-    with pytest.raises(kn.ModelError, match="a pulley of tendon 'cord'"):
+    with pytest.raises(kn.ModelError, match="a pulley of tendon 'robot/cord'"):
         compiled("a", "fixed", kn.Pulley(0.0), "b", "fixed")
     with pytest.raises(kn.ModelError, match="the radius of the wrap"):
         compiled("a", replace(wrap, radius=-1.0), "fixed")
