@@ -18,9 +18,10 @@ import kinema as kn
 from kinema.scene.description import Actuator, Robot
 from kinema.verification import legged
 
-from .scenes import Pair, Spec, from_mjcf, of_robot
+from .scenes import DT, Pair, Spec, from_mjcf, of_robot
 
 GYMNASIUM = ("ant", "half_cheetah", "hopper", "humanoid", "walker2d")
+SHARE = 0.05  # of the squared frequency 1 / dt^2 that springs may have at most
 BENT, KNEES = (0.0, 0.9, -1.8), (0.0, -0.8, 1.6)
 PYBULLET: dict[str, tuple[str, str, tuple[float, ...], bool]] = {
     "laikago": ("legged", "laikago/laikago_toes_zup.urdf", (), True),
@@ -100,10 +101,28 @@ def _read(file: Path, folder: Path, srdf: Path | None, floating: bool) -> Robot:
 
 def _standing(robot: Robot, angles: tuple[float, ...], pose: dict[str, float], floating: bool) -> Pair:
     """The robot with springs that hold the pose, and a motor at each of these joints."""
-    sprung = legged.sprung(robot, angles, pose)
+    sprung = _soft_enough(legged.sprung(robot, angles, pose))
     held = {j.name: j.rest for body in sprung.bodies for j in body.joints if j.stiffness > 0}
     motors = tuple(Actuator(joint, joint) for joint in held)
     return of_robot(replace(sprung, actuators=motors), held, floating, None)
+
+
+def _soft_enough(robot: Robot) -> Robot:
+    """The robot with springs that explicit steps can take: light fingers get softer ones."""
+    scene = kn.Scene()
+    scene.add_robot(robot, "r")
+    model = kn.compile(scene)
+    inertia = kn.mass_matrix(model, model.initial_state().q).diagonal()
+    bodies = []
+    for body in robot.bodies:
+        joints = []
+        for joint in body.joints:
+            if joint.stiffness > 0:
+                most = SHARE / DT**2 * float(inertia[model.v_index(f"r/{joint.name}")])
+                joint = replace(joint, stiffness=min(joint.stiffness, most))
+            joints.append(joint)
+        bodies.append(replace(body, joints=tuple(joints)))
+    return replace(robot, bodies=tuple(bodies))
 
 
 def _pybullet(file: Path, angles: tuple[float, ...], floating: bool) -> Pair:

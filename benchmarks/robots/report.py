@@ -33,7 +33,8 @@ NOTES = (
     " Newton, CG and PGS on piles, apart and chains, Newton elsewhere, with MuJoCo's default iterations and tolerance.",
     "backward: gradient of the end to the controls of all steps (to the initial velocity without controls), beside"
     " mjd_transitionFD (forward differences, minus the loop around it) at eight states of the rollout.",
-    "jacobian: kinema.linearise at 16 states of the rollout in a call, beside the same differences.",
+    "jacobian: kinema.linearise at 64 states of the rollout in a call (fewer with thousands of candidates), beside the"
+    " same differences.",
     "contacts: mean number of loaded contacts. residual: largest relative residual of a step's contact problem (convex:"
     " 0 if converged to rounding). mujoco_residual: largest norm of its solver's last gradient.",
     "A scene that an engine refuses or cannot finish counts as a ratio of zero, with the reason in `failed`.",

@@ -27,7 +27,9 @@ from .scenes import LAWS, Pair, Spec, chosen
 
 START = time.perf_counter()
 DIFFERENCES = 8  # states of a rollout at which MuJoCo's differences are timed
-JACOBIAN_STATES = 16
+JACOBIAN_STATES = 64
+MOST_CANDIDATES = 32_000  # times states; at least eight states
+
 BATCH_STEPS = 50
 ROUNDS = 4  # at least
 
@@ -92,10 +94,11 @@ def measure_scene(spec: Spec, plan: Plan) -> list[report.Row]:
     for law in LAWS:
         try:
             one = Ours(pair, law, spec.steps)
+            states = min(JACOBIAN_STATES, spec.steps, max(8, MOST_CANDIDATES // (1 + len(one.model.candidates))))
             one.forward()
             if spec.differentiate:
                 one.backward()
-                one.prepare_jacobians(JACOBIAN_STATES)
+                one.prepare_jacobians(states)
                 one.jacobians()
             ours[law] = one
         except KinemaError as error:
@@ -110,7 +113,7 @@ def measure_scene(spec: Spec, plan: Plan) -> list[report.Row]:
         calls |= {f"{law} jacobians": one.jacobians for law, one in ours.items()}
         calls |= {"mujoco": lambda: theirs.differences(every), "loop": lambda: theirs.differences(every, False)}
         backward = _minima(calls, plan, spec)
-        jacobian = {law: backward[f"{law} jacobians"] / min(JACOBIAN_STATES, spec.steps) for law in ours}
+        jacobian = {law: backward[f"{law} jacobians"] / len(one.states.q) for law, one in ours.items()}
         rival = (backward["mujoco"] - backward["loop"]) / counted
     there = theirs.contacts()
     rows = []

@@ -112,6 +112,7 @@ _API = {
         "StorageError",
         "SimulationError",
         "MemoryBudgetError",
+        "ContactWarning",
         "EmptyImageWarning",
         "LeftOutWarning",
         "StabilityWarning",
@@ -125,6 +126,7 @@ if TYPE_CHECKING:
     from kinema import math as math
     from kinema.errors import BuildError as BuildError
     from kinema.errors import CacheError as CacheError
+    from kinema.errors import ContactWarning as ContactWarning
     from kinema.errors import EmptyImageWarning as EmptyImageWarning
     from kinema.errors import InputError as InputError
     from kinema.errors import KernelError as KernelError

@@ -180,6 +180,10 @@ class StabilityWarning(UserWarning):
     """The time step is too long for something in the scene."""
 
 
+class ContactWarning(UserWarning):
+    """Contact is probably not as meant: a shape starts deep inside a plane, or can touch nothing."""
+
+
 class EmptyImageWarning(UserWarning):
     """The camera sees nothing: all images of a batch show only the background, and their gradients are zero."""
 

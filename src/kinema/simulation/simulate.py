@@ -25,6 +25,7 @@ from kinema.simulation.prepare import (
     time_of,
     times_of,
 )
+from kinema.simulation.start_check import warn_of_deep_start
 from kinema.simulation.trajectory import Given, Recorded, Trajectory
 
 COORDINATES = ("q", "v", "x", "xd", "act")
@@ -106,6 +107,7 @@ def simulate(
         is NaN.
 
     Warns:
+        ContactWarning: In the first run of this model, a shape starts deep inside a plane.
         StabilityWarning: dt is too long for some soft matter; names the element and the step that would be stable.
         UnsolvedWarning: The solver did not converge to the impulses of some step; names the step and the joint.
 
@@ -117,6 +119,7 @@ def simulate(
             steps whose contact problem was not solved. With on_failure="status", only full buffers raise.
     """
     expect_model(model)
+    warn_of_deep_start(model, state)
     kept = (record,) if isinstance(record, str) else tuple(record)
     whole = tuple(AXES) if getattr(options, "checkpoint", 1) == 1 else ()
     request = _Request(steps, dt, substeps, params, kept, whole, integrator, options)

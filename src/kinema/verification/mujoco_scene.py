@@ -81,6 +81,8 @@ def mujoco_model(scene: Scene, model: Model, dt: float) -> Any:
     for name, (mass, moments) in writer.weights.items():
         b = mujoco.mj_name2id(rival, mujoco.mjtObj.mjOBJ_BODY, name)
         rival.body_mass[b], rival.body_inertia[b] = mass, moments
+    for (what, name), ends in writer.ranges.items():
+        getattr(rival, what)[mujoco.mj_name2id(rival, mujoco.mjtObj.mjOBJ_JOINT, name)] = ends
     mujoco.mj_setConst(rival, mujoco.MjData(rival))
     return rival
 
@@ -153,6 +155,7 @@ class _Writer:
     def __init__(self, mujoco: Any, spec: Any, contact: Contact) -> None:
         self.mj, self.spec, self.contact = mujoco, spec, contact
         self.weights: dict[str, tuple[float, np.ndarray]] = {}
+        self.ranges: dict[tuple[str, str], tuple[float, float]] = {}
 
     def robot(self, name: str, robot: Robot, pose: Pose) -> None:
         made: dict[str | None, Any] = {None: self.spec.worldbody}
@@ -206,11 +209,14 @@ class _Writer:
         made.solref_limit, made.solimp_limit = self._soft(joint.limit_softness)
         made.solref_friction, made.solimp_friction = self._soft(joint.friction_softness)
         made.margin = joint.limit_margin
+        # The compiler also refuses ranges of one number, such as no effort at all.
         if np.isfinite(joint.upper) or np.isfinite(joint.lower):
             lower = 0.0 if joint.kind == BALL else max(joint.lower, -1e10)
-            made.limited, made.range = True, (lower, min(joint.upper, 1e10))
+            made.limited, made.range = True, (0.0, 1.0)
+            self.ranges["jnt_range", name] = lower, min(joint.upper, 1e10)
         if np.isfinite(joint.effort):
-            made.actfrclimited, made.actfrcrange = True, (-joint.effort, joint.effort)
+            made.actfrclimited, made.actfrcrange = True, (-1.0, 1.0)
+            self.ranges["jnt_actfrcrange", name] = -joint.effort, joint.effort
 
     def geom(self, body: Any, name: str, shape: Shape) -> None:
         """Add a colliding shape."""
