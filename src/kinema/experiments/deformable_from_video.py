@@ -43,7 +43,6 @@ STAGES = {  # parts of the video, and how many of them are compared by marginals
 NOISE = 1.0 / (255.0 * math.sqrt(12.0))  # standard deviation of rounding to 8 bits
 PAPER = {"beam": 5.6e-3, "cloth": 0.026, "masses": 0.048, "velocities": 0.026}
 LIMITS = {"beam": 1e-4, "cloth": 5e-4, "masses": 0.048, "velocities": 0.026}
-ONE_CLOTH = 2e-3  # limit of a quick run, which has one cloth; of the ten of the full run, the worst misses by 9.6e-4
 CHUNK = 1 << 14  # pixels of a product
 CHECKED, TINY = 0.3, 1e-7  # of the gradient checks: time [s], tiny step relative to the numbers
 
@@ -121,8 +120,7 @@ def report(arguments: Arguments, results: Results) -> Report:
             first = sum(found["first"][i] for found in runs) / len(runs)
             rows.append([f"{kind}: {name}", len(runs), runs[0]["numbers"], first, mean, max(errors), PAPER[kind]])
             metrics |= {f"{kind}_{name}_mean": mean, f"{kind}_{name}_worst": max(errors)}
-            limit = ONE_CLOTH if kind == "cloth" and len(errors) == 1 else LIMITS[kind]
-            lines.append(at_most(f"{kind}, {name}: mean relative error", mean, limit))
+            lines.append(at_most(f"{kind}, {name}: mean relative error", mean, LIMITS[kind]))
     lines += gradients.claims(list(checks.values()))
     worst = max(found["images"] for found in checks.values() if "images" in found)
     lines.append(
